@@ -1,0 +1,93 @@
+"""How simulate and tune are told which cells to look at."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from maitre.records import Cell, Workload
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class GridOptions:
+    """The cells to look at, and the present one to compare with."""
+
+    _: KW_ONLY
+    max_num_seqs: str | None = None
+    """Values to try, such as 64,128,256; the classical 32,64,128,256,512 when not given."""
+    max_num_batched_tokens: str | None = None
+    """Values to try, such as 2048,8K; the classical 4096,8192,16384,32768,65536 when not given."""
+    grid: Literal["classical", "auto"] = "classical"
+    """auto: a ladder around what the KV pool and the workload can use."""
+    present: str | None = None
+    """Your present setting, as SEQSxTOKENS (256x8192); vLLM's default when not given."""
+
+    def present_cell(self) -> Cell | None:
+        """--present, if given.
+
+        Raises:
+            UsageError: not a cell, or one that vLLM refuses.
+        """
+        return parse_cell(self.present) if self.present else None
+
+    def largest_seqs(self) -> int:
+        """The most slots that the grid is sure to have."""
+        from maitre.search.grid import CLASSICAL_SEQS
+
+        if self.grid == "auto":
+            return 1
+        return max(parse_counts(self.max_num_seqs) if self.max_num_seqs else CLASSICAL_SEQS)
+
+    def cells(self, workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
+        """The grid.
+
+        Args:
+            workload: shapes the automatic grid.
+            kv_tokens: usable tokens of the KV pool at the present cell.
+            present: the present setting.
+
+        Raises:
+            UsageError: a value that is no number, or one that vLLM refuses.
+        """
+        from maitre.errors import UsageError
+        from maitre.search import auto_grid, product_grid
+        from maitre.search.grid import CLASSICAL_SEQS, CLASSICAL_TOKENS
+
+        given = self.max_num_seqs or self.max_num_batched_tokens
+        if self.grid == "auto":
+            if given:
+                raise UsageError("--grid auto chooses the values itself", "leave the lists or --grid auto out")
+            return auto_grid(workload, kv_tokens, present)
+        seqs = parse_counts(self.max_num_seqs) if self.max_num_seqs else CLASSICAL_SEQS
+        tokens = parse_counts(self.max_num_batched_tokens) if self.max_num_batched_tokens else CLASSICAL_TOKENS
+        return product_grid(seqs, tokens)
+
+
+CLASSICAL = GridOptions()
+"""The classical grid: the default of a verb's parameter."""
+
+
+def parse_counts(text: str) -> list[int]:
+    """Read `64,128` or `2048,8K`."""
+    from maitre.units import parse_token_count
+
+    return [parse_token_count(part) for part in text.split(",")]
+
+
+def parse_cell(text: str) -> Cell:
+    """Read `256x8192`.
+
+    Raises:
+        UsageError: not a cell, or a token budget below the number of sequences.
+    """
+    from maitre.errors import UsageError
+    from maitre.search import product_grid
+
+    parts = text.lower().replace("×", "x").split("x")
+    if len(parts) != 2:
+        raise UsageError(f"'{text}' is not a cell", "write SEQSxTOKENS, such as 256x8192")
+    return product_grid(parse_counts(parts[0]), parse_counts(parts[1]))[0]

@@ -1,0 +1,159 @@
+"""`maitre tune`: the two flags, with reasons, in a stored study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from maitre.cli.grid_options import CLASSICAL, GridOptions
+from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, Count, SchedulerOptions, ServerOptions
+from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maitre.records import Cell, ServerConfig, Study
+    from maitre.trial import RecordedEngine
+
+Fraction = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
+
+
+def tune(
+    workload: WorkloadOptions = NO_WORKLOAD,
+    server: ServerOptions = NO_SERVER,
+    scheduler: SchedulerOptions = DEFAULT_SCHEDULER,
+    grid: GridOptions = CLASSICAL,
+    *,
+    engine: str = "simulated",
+    num_gpu_blocks: Count | None = None,
+    open_loop: Annotated[bool, Parameter(negative="")] = False,
+    epsilon: Fraction = 0.02,
+    delta: Fraction = 0.05,
+    study: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Find the two flags, and save the study.
+
+    Parameters
+    ----------
+    engine
+        Who runs the cells: simulated, or recorded:FILE.json for a recording of a real server.
+    num_gpu_blocks
+        The KV pool of every cell, if you know it from vLLM's log or metrics; estimated for each cell when not given.
+    open_loop
+        Requests come at the workload's own times; without it all are there at once, which measures capacity.
+    epsilon
+        Cells within this share of the best throughput are equally good; the calmest of them is recommended.
+    delta
+        How unsure the answer may be.
+    study
+        Directory for the study; a new one below maitre-studies/ when not given.
+    json
+        Print the recommendation as JSON.
+    """
+    from maitre.errors import UsageError
+
+    if engine.startswith("recorded:"):
+        finished = _tune_recorded(workload, server, grid, Path(engine.removeprefix("recorded:")), study, epsilon, delta)
+    elif engine == "simulated":
+        finished = _tune_simulated(
+            workload, server, scheduler, grid, num_gpu_blocks, study, epsilon, delta, open_loop=open_loop
+        )
+    else:
+        raise UsageError(f"engine '{engine}' is not known", "choose simulated or recorded:FILE.json")
+    _print(finished, as_json=json)
+    return 0
+
+
+def _tune_simulated(
+    workload: WorkloadOptions, server: ServerOptions, scheduler: SchedulerOptions, grid: GridOptions,
+    num_gpu_blocks: int | None, path: Path | None, epsilon: float, delta: float, *, open_loop: bool,
+) -> Study:  # fmt: skip
+    from maitre.cli.progress import trial_progress
+    from maitre.cli.simulate import check_open_loop, prepare
+    from maitre.study import StudyDirectory
+    from maitre.tune import tune_simulated
+
+    traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
+    check_open_loop(traffic, open_loop=open_loop)
+    directory = StudyDirectory.create(path or _fresh_path(traffic.name), traffic)
+    with trial_progress(len({*cells, setup.server.cell})) as on_trial:
+        finished = tune_simulated(
+            traffic, setup, cells, open_loop=open_loop, epsilon=epsilon, delta=delta, seed=workload.seed,
+            on_trial=lambda trial: (directory.add_trial(trial), on_trial(trial))[1],
+        )  # fmt: skip
+    return directory.finish(finished)
+
+
+def _tune_recorded(
+    workload: WorkloadOptions, server: ServerOptions, grid: GridOptions, recording: Path, path: Path | None,
+    epsilon: float, delta: float,
+) -> Study:  # fmt: skip
+    from maitre.errors import UsageError
+    from maitre.study import StudyDirectory
+    from maitre.trial import RecordedEngine
+    from maitre.tune import tune_recorded
+
+    if workload.workload or workload.reference or server.model or server.gpu:
+        raise UsageError("a recording has its own workload, model and GPU", "leave these out with --engine recorded:FILE")
+    engine = RecordedEngine(recording)
+    config = _recorded_server(engine, grid.present_cell())
+    cells = _recorded_cells(engine, grid)
+    directory = StudyDirectory.create(path or _fresh_path(engine.workload.name), engine.workload)
+    return directory.finish(
+        tune_recorded(engine, config, cells, epsilon=epsilon, delta=delta, on_trial=directory.add_trial)
+    )
+
+
+def _recorded_cells(engine: RecordedEngine, grid: GridOptions) -> Sequence[Cell]:
+    """All recorded cells, or those of the lists."""
+    from maitre.cli.grid_options import parse_counts
+    from maitre.errors import UsageError
+
+    if grid.grid == "auto":
+        raise UsageError("a recording has a fixed grid", "leave --grid auto out")
+    seqs = parse_counts(grid.max_num_seqs) if grid.max_num_seqs else None
+    tokens = parse_counts(grid.max_num_batched_tokens) if grid.max_num_batched_tokens else None
+    cells = [
+        cell
+        for cell in engine.cells
+        if (seqs is None or cell.max_num_seqs in seqs) and (tokens is None or cell.max_num_batched_tokens in tokens)
+    ]
+    if not cells:
+        raise UsageError("no recorded cell is on this grid", f"recorded are {', '.join(map(str, engine.cells))}")
+    return cells
+
+
+def _recorded_server(engine: RecordedEngine, present: Cell | None) -> ServerConfig:
+    """The recorded server; without --present, the recorded cell nearest to vLLM's default stands for the present one."""
+    from maitre.errors import UsageError
+    from maitre.trial.recorded import nearest_default, recorded_server
+
+    cell = present or nearest_default(engine.recording, engine.cells)
+    if cell not in engine.cells:
+        raise UsageError(f"{cell} was not recorded", f"recorded are {', '.join(map(str, engine.cells))}")
+    return recorded_server(engine.recording).at(cell)
+
+
+def _fresh_path(workload_name: str) -> Path:
+    from datetime import datetime
+
+    from maitre.study import new_study_path
+
+    return new_study_path(workload_name, datetime.now().astimezone())
+
+
+def _print(study: Study, *, as_json: bool) -> None:
+    if as_json:
+        print(study.recommendation.model_dump_json(indent=1))
+        return
+    from rich.console import Console
+
+    from maitre.report import print_study
+
+    console = Console()
+    print_study(study, console)
+    console.print(f"study saved in {study.recommendation.study}", soft_wrap=True, highlight=False)

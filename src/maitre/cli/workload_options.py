@@ -1,0 +1,84 @@
+"""How every verb that needs traffic is told which: a file, a spec, or a reference workload."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from maitre.errors import UsageError
+
+if TYPE_CHECKING:
+    from maitre.records import Workload
+
+
+def _refuse_options(_type: Any, value: str | None) -> None:
+    # the workload may be `-`; every other leading hyphen is an option that does not exist
+    if value and value.startswith("-") and value != "-":
+        raise ValueError("There is no such option.")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkloadOptions:
+    """The traffic: WORKLOAD or --reference, and how to read a table's columns."""
+
+    workload: Annotated[str | None, Parameter(allow_leading_hyphen=True, validator=_refuse_options)] = None
+    """A request table (CSV, TSV, JSON, JSONL, Parquet, also .gz), a stored workload, - for stdin, or a spec such as
+    lognormal:500:0.8:250:0.8 or fixed:512:256."""
+    _: KW_ONLY
+    reference: str | None = None
+    """A reference workload instead: chat, rag, coding, summarisation or batch."""
+    num_requests: int | None = None
+    """Requests to draw from a spec or a reference (1000, or four for each slot of a grid, when not given), or at most to take from a file: the first ones
+    in time, or a random sample when there are no times."""
+    seed: int = 0
+    """Seed of the draw."""
+    prompt_column: str | None = None
+    """Column of the prompt lengths in tokens; nested JSON fields as usage.prompt_tokens. Recognised when not given."""
+    output_column: str | None = None
+    """Column of the output lengths in tokens."""
+    time_column: str | None = None
+    """Column of the arrival times; NAME:ms names the unit (s, ms, us, ns), none leaves arrivals out."""
+    latency_column: str | None = None
+    """Column of the end-to-end latencies; NAME:ms names the unit, none leaves them out."""
+
+    def load(self, default_num_requests: int = 1000) -> Workload:
+        """Load the workload that the options name.
+
+        Args:
+            default_num_requests: how many requests to draw from a spec or a reference without --num-requests.
+
+        Raises:
+            UsageError: both or neither of WORKLOAD and --reference are given, or a value is wrong.
+            InputError: the file, a line or a column is wrong.
+        """
+        from maitre.workload import Columns, load_workload, reference_workload
+
+        self._check()
+        if self.reference is not None:
+            num_requests = default_num_requests if self.num_requests is None else self.num_requests
+            return reference_workload(self.reference, num_requests, self.seed)
+        columns = Columns(
+            prompt=self.prompt_column, output=self.output_column, time=self.time_column, latency=self.latency_column
+        )
+        return load_workload(
+            self.workload or "",
+            columns=columns,
+            num_requests=self.num_requests,
+            default_num_requests=default_num_requests,
+            seed=self.seed,
+        )
+
+    def _check(self) -> None:
+        if (self.workload is None) == (self.reference is None):
+            what = "no workload is given" if self.workload is None else "WORKLOAD and --reference are both given"
+            raise UsageError(what, "name a file or a spec such as fixed:512:256, or --reference chat; see --help")
+        columns = (self.prompt_column, self.output_column, self.time_column, self.latency_column)
+        if self.reference is not None and any(column is not None for column in columns):
+            raise UsageError("a reference workload has no columns", "leave the --…-column options out")
+
+
+NO_WORKLOAD = WorkloadOptions()
+"""Nothing given yet: the default of a verb's parameter."""

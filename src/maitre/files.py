@@ -1,0 +1,80 @@
+"""Read a file, or say in one sentence what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from maitre.errors import InputError, SystemFailure
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file that exists and is not empty.
+
+    Raises:
+        InputError: the file is missing, a directory or empty.
+        SystemFailure: the disk or the permissions refuse.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", "check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory, a file was expected", "name the file inside it") from None
+    except OSError as error:
+        raise SystemFailure(f"{path}: cannot be read ({error.strerror})", "check permissions and the disk") from error
+    if not content.strip():
+        raise InputError(f"{path}: the file is empty", "write it again, or name another file")
+    return content
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file (with or without a byte-order mark).
+
+    Raises:
+        InputError: as `read_bytes`, or the file is binary or in another encoding.
+    """
+    return decode_text(read_bytes(path), str(path))
+
+
+def decode_text(content: bytes, name: str) -> str:
+    """Decode UTF-8 bytes (with or without a byte-order mark); `name` stands for the file in error messages.
+
+    Raises:
+        InputError: the bytes are binary or in another encoding.
+    """
+    if b"\0" in content[:4096]:
+        raise InputError(f"{name}: binary data, text was expected", "export it as UTF-8 text (CSV, JSON or JSONL)")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise InputError(
+            f"{name}, line {line}: byte 0x{content[error.start]:02x} is not UTF-8", "save the file as UTF-8"
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        InputError: as `read_text`, or the JSON is broken or truncated; names line and column.
+    """
+    return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str, name: str) -> Any:
+    """Parse one JSON value; `name` stands for the file in error messages.
+
+    Raises:
+        InputError: the JSON is broken or truncated; names line and column.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        at_end = error.pos >= len(text.rstrip()) - 1
+        what = "the JSON ends too early; the file looks truncated" if at_end else f"not valid JSON ({error.msg})"
+        raise InputError(f"{name}, line {error.lineno}, column {error.colno}: {what}", "write the file again") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{name}: JSON with a number too long, or nested too deeply", "write the file again") from None

@@ -1,0 +1,5 @@
+"""What people see of a study."""
+
+from maitre.report.surface import print_study
+
+__all__ = ["print_study"]

@@ -1,0 +1,189 @@
+"""The surface on a terminal: a coloured matrix, the cells that matter, and the answer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from maitre.records import BoundBy, Cell, Percentiles, Study, Trial
+from maitre.units import format_seconds
+from maitre.vllm.command import serve_command
+
+BOUND_LETTERS: dict[BoundBy, str] = {"seqs": "s", "token-budget": "t", "kv-blocks": "k", "requests": "r"}
+LEGEND = (
+    "★ recommended   ● present   ≈ within {epsilon:.0%} of the best   ! preempts",
+    "what binds most of the time: s slots, t token budget, k KV blocks, r too few requests",
+)
+
+_COLD, _WARM = (60, 20, 30), (20, 110, 50)
+"""Backgrounds of the slowest and the fastest cell, red, green, blue."""
+
+
+def print_study(study: Study, console: Console) -> None:
+    """Print the whole report of a study.
+
+    Args:
+        study: with at least one cell.
+        console: where to.
+    """
+    for part in _parts(study):
+        console.print(part, highlight=False)
+    if study.engine == "simulated":  # a recording does not know the model's name
+        console.print(shlex.join(serve_command(study.server, study.recommended)), soft_wrap=True, highlight=False)
+
+
+def _parts(study: Study) -> Iterator[RenderableType]:
+    yield Text(f"{study.server.model} on {study.gpu}, vLLM {study.server.vllm_version}", style="bold")
+    yield Text(f"{study.num_requests:,} requests ({study.total_tokens:,} tokens): {study.workload_source}")
+    yield Text(f"step time {study.calibration}", style="dim")
+    yield Padding(_matrix(study), (1, 0, 0, 0))
+    for line in LEGEND:
+        yield Text(line.format(epsilon=study.recommendation.epsilon), style="dim")
+    yield from (Text(f"{cell} cannot serve: {reason}", style="yellow") for cell, reason in study.infeasible.items())
+    yield Padding(_details(study), (1, 0))
+    yield from _cliff(study)
+    yield from _limits(study)
+    yield from (Text(f"note: {f.message}; {f.remedy}", style="yellow") for f in study.findings)
+    yield from _answer(study)
+
+
+def _matrix(study: Study) -> Table:
+    """Useful tokens/s: a row a token budget, a column a number of slots."""
+    trials = {trial.cell: trial for trial in study.cells}
+    speeds = [trial.total_tokens_per_s for trial in study.cells]
+    seqs = sorted({cell.max_num_seqs for cell in trials})
+    tokens = sorted({cell.max_num_batched_tokens for cell in trials}, reverse=True)
+    table = Table(
+        title="useful tokens/s: max_num_seqs across, max_num_batched_tokens down",
+        title_justify="left", title_style="", box=None, padding=(0, 1), pad_edge=False,
+    )  # fmt: skip
+    table.add_column("", justify="right", style="bold")
+    for value in seqs:
+        table.add_column(f"{value}", justify="right", header_style="bold")
+    for budget in tokens:
+        row = [
+            _matrix_cell(study, trials.get(Cell(max_num_seqs=s, max_num_batched_tokens=budget)), min(speeds), max(speeds))
+            for s in seqs
+        ]
+        table.add_row(f"{budget:,}", *row)
+    return table
+
+
+def _matrix_cell(study: Study, trial: Trial | None, slowest: float, fastest: float) -> Text:
+    if trial is None:
+        return Text("·", style="dim")
+    answer = study.recommendation
+    marks = [
+        "★" if trial.cell == answer.recommended else "",
+        "●" if trial.cell == answer.baseline else "",
+        "≈" if trial.cell in answer.plateau else "",
+        "!" if trial.num_preemptions else "",
+    ]
+    text = f"{''.join(marks)} {trial.total_tokens_per_s:,.0f}{BOUND_LETTERS[trial.bound_by]}"
+    share = 1.0 if fastest == slowest else (trial.total_tokens_per_s - slowest) / (fastest - slowest)
+    red, green, blue = (round(c + share * (w - c)) for c, w in zip(_COLD, _WARM, strict=True))
+    weight = trial.cell in (answer.recommended, answer.baseline)
+    return Text(text, style=Style(color="white", bgcolor=f"rgb({red},{green},{blue})", bold=weight))
+
+
+def _details(study: Study) -> Table:
+    """Figures of the cells that matter, a column each."""
+    answer = study.recommendation
+    trials = {trial.cell: trial for trial in study.cells}
+    fastest = max(study.cells, key=lambda trial: trial.total_tokens_per_s).cell
+    named: dict[Cell, list[str]] = {}
+    for name, cell in (("recommended", answer.recommended), ("present", answer.baseline), ("fastest", fastest)):
+        named.setdefault(cell, []).append(name)
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("seqs × tokens")
+    for cell, names in named.items():
+        table.add_column(f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}\n{', '.join(names)}", justify="right")
+    for label, write in _FIGURES.items():
+        table.add_row(label, *(write(trials[cell]) for cell in named))
+    return table
+
+
+def _latency(latency: Percentiles | None) -> str:
+    if latency is None:
+        return "none"
+    return " / ".join(format_seconds(seconds) for seconds in (latency.p50, latency.p95, latency.p99))
+
+
+def _kv_usage(trial: Trial) -> str:
+    if trial.kv_usage is None or trial.kv_usage_max is None:
+        return "unknown"
+    return f"{trial.kv_usage:.0%} / {trial.kv_usage_max:.0%}"
+
+
+_FIGURES: dict[str, Callable[[Trial], str]] = {
+    "useful tokens/s": lambda trial: f"{trial.total_tokens_per_s:,.0f}",
+    "output tokens/s": lambda trial: f"{trial.output_tokens_per_s:,.0f}",
+    "requests/s": lambda trial: f"{trial.requests_per_s:,.2f}",
+    "TTFT p50 / p95 / p99": lambda trial: _latency(trial.ttft_s),
+    "ITL p50 / p95 / p99": lambda trial: _latency(trial.itl_s),
+    "longest ITL": lambda trial: format_seconds(trial.itl_s.max) if trial.itl_s else "none",
+    "preemptions": lambda trial: f"{trial.num_preemptions:,}",
+    "KV usage mean / max": _kv_usage,
+    "bound by slots": lambda trial: f"{trial.bound_share['seqs']:.0%}",
+    "         token budget": lambda trial: f"{trial.bound_share['token-budget']:.0%}",
+    "         KV blocks": lambda trial: f"{trial.bound_share['kv-blocks']:.0%}",
+    "         requests": lambda trial: f"{trial.bound_share['requests']:.0%}",
+}
+
+
+def _cliff(study: Study) -> Iterator[Text]:
+    """Where more slots cost throughput because the KV pool runs out."""
+    rows: dict[int, list[Trial]] = {}
+    for trial in study.cells:
+        rows.setdefault(trial.max_num_batched_tokens, []).append(trial)
+    cliffs = []
+    for budget, row in sorted(rows.items()):
+        row.sort(key=lambda trial: trial.max_num_seqs)
+        best = max(row, key=lambda trial: trial.total_tokens_per_s)
+        for trial in row[row.index(best) + 1 :]:
+            loss = 1 - trial.total_tokens_per_s / best.total_tokens_per_s
+            if trial.num_preemptions > best.num_preemptions and loss > study.recommendation.epsilon:
+                cliffs.append((loss, budget, trial))
+                break
+    if cliffs:
+        loss, budget, trial = max(cliffs, key=lambda cliff: cliff[0])
+        yield Text(
+            f"preemption cliff: at {budget:,} tokens, {trial.max_num_seqs} slots preempt {trial.num_preemptions:,} times "
+            f"and lose {loss:.0%}",
+            style="yellow",
+        )
+
+
+def _limits(study: Study) -> Iterator[Text]:
+    limits = study.limits
+    if limits is None:
+        return
+    chosen = next(trial for trial in study.cells if trial.cell == study.recommended)
+    speed = chosen.total_tokens_per_s
+    yield Text(
+        f"distance to the limit: {speed / limits.compute_tokens_per_s:.0%} of what the arithmetic allows "
+        f"({limits.compute_tokens_per_s:,.0f} tokens/s), {speed / limits.sequential_tokens_per_s:.0%} of what arithmetic "
+        f"and memory allow one after another ({limits.sequential_tokens_per_s:,.0f})",
+        style="dim",
+    )
+
+
+def _answer(study: Study) -> Iterator[RenderableType]:
+    answer = study.recommendation
+    cell = answer.recommended
+    flags = f"--max-num-seqs {cell.max_num_seqs} --max-num-batched-tokens {cell.max_num_batched_tokens}"
+    yield Padding(Text(answer.reason), (1, 0, 0, 0))
+    if answer.worth_changing:
+        gain = f"throughput {100 * answer.gain:+.1f} % ({100 * answer.gain_low:+.1f} to {100 * answer.gain_high:+.1f} %)"
+        yield Text(f"against {answer.baseline}: {gain}{_probability(answer.probability_within_epsilon)}")
+    yield Text(flags, style="bold green" if answer.worth_changing else "bold")
+
+
+def _probability(probability: float | None) -> str:
+    return "" if probability is None else f"; within the margin of the best with probability {probability:.0%}"

@@ -1,0 +1,6 @@
+"""Which cells to ask for, and which one to recommend."""
+
+from maitre.search.grid import auto_grid, classical_grid, product_grid
+from maitre.search.recommend import recommend
+
+__all__ = ["auto_grid", "classical_grid", "product_grid", "recommend"]

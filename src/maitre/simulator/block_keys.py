@@ -1,0 +1,46 @@
+"""Names for the contents of KV blocks: equal keys mean equal tokens from the start of the prompt on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maitre.records import Workload
+
+
+def assign_block_keys(workload: Workload, block_size: int) -> list[NDArray[np.int64]]:
+    """Keys of every full block that a request can fill, prompt and output.
+
+    A block inside the shared prompt is named by the prefix hash at its last token; generated blocks, and prompts
+    without hashes, are unlike any other. (Outputs that come back in a later prompt are not recognised: traces of
+    prefix hashes do not say so.)
+
+    Returns:
+        One array a request, of ⌊(prompt + output) / block_size⌋ keys, numbered from 0 without gaps.
+    """
+    if workload.prefix_hashes is None:
+        num_blocks = (workload.prompt_tokens + workload.output_tokens) // block_size
+        ends = np.cumsum(num_blocks)
+        return [np.arange(end - num, end) for num, end in zip(num_blocks.tolist(), ends.tolist(), strict=True)]
+    chunk = workload.prefix_block_tokens or block_size
+    known: dict[tuple[int, int, int], int] = {}
+    num_keys = 0
+    keys = []
+    for hashes, prompt, output in zip(
+        workload.prefix_hashes, workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True
+    ):
+        pieces = []
+        first = 0
+        for position, prefix_hash in enumerate(hashes):
+            last = min((position + 1) * chunk, prompt) // block_size
+            if last > first:
+                start = known.setdefault((prefix_hash, first, last), num_keys)
+                if start == num_keys:
+                    num_keys += last - first
+                pieces.append(np.arange(start, start + last - first))
+                first = last
+        num_own = (prompt + output) // block_size - first
+        pieces.append(np.arange(num_keys, num_keys + num_own))
+        num_keys += num_own
+        keys.append(np.concatenate(pieces))
+    return keys

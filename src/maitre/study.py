@@ -1,0 +1,90 @@
+"""A study on disk: a directory in which every finished trial is safe at once.
+
+    workload.json   the requests, once
+    trials.jsonl    a line a finished trial, written as soon as it is known
+    study.json      the whole study, rewritten at the end
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from maitre.errors import InputError, SystemFailure, UsageError
+from maitre.files import read_json
+from maitre.records import Study, Trial, Workload
+
+
+class StudyDirectory:
+    """Where one study is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, workload: Workload) -> StudyDirectory:
+        """Make the directory and store the workload.
+
+        Raises:
+            UsageError: the directory exists and holds something.
+            SystemFailure: the disk refuses.
+        """
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise UsageError(f"{path} exists already", "name a new directory with --study")
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "workload.json").write_text(workload.model_dump_json(), "utf-8")
+        except OSError as error:
+            raise _disk_failure(path, error) from error
+        return cls(path)
+
+    def add_trial(self, trial: Trial) -> None:
+        """Append a finished trial; it is on disk when this returns."""
+        try:
+            with (self.path / "trials.jsonl").open("a", encoding="utf-8") as file:
+                file.write(trial.model_dump_json() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _disk_failure(self.path, error) from error
+
+    def finish(self, study: Study) -> Study:
+        """Write the whole study, in one piece or not at all. Returns it with the directory in its recommendation."""
+        answer = study.recommendation.model_copy(update={"study": str(self.path)})
+        study = study.model_copy(update={"recommendation": answer})
+        target = self.path / "study.json"
+        try:
+            draft = target.with_suffix(".json.part")
+            draft.write_text(study.model_dump_json(indent=1), "utf-8")
+            draft.replace(target)
+        except OSError as error:
+            raise _disk_failure(self.path, error) from error
+        return study
+
+    def load(self) -> Study:
+        """Read the finished study.
+
+        Raises:
+            InputError: there is none, or it is broken.
+        """
+        path = self.path / "study.json"
+        content = read_json(path)
+        try:
+            return Study.model_validate(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            raise InputError(f"{path}: not a study of maitre: {field}: {first['msg']}", "run the tuning again") from None
+
+
+def new_study_path(workload_name: str, now: datetime) -> Path:
+    """A fresh directory name below the current one."""
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in workload_name).strip("-.") or "workload"
+    return Path("maitre-studies") / f"{name}-{now:%Y%m%d-%H%M%S}"
+
+
+def _disk_failure(path: Path, error: OSError) -> SystemFailure:
+    return SystemFailure(f"{path}: cannot be written ({error.strerror})", "check permissions and the disk")

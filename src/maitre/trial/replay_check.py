@@ -1,0 +1,123 @@
+"""The simulator against a recording: the schedule must be the same, the time is predicted and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from maitre.calibration import Calibration, fit_step_time, roofline_prior
+from maitre.errors import UsageError
+from maitre.gpus import find_gpu
+from maitre.kv_budget import kv_bytes_per_token
+from maitre.models import parse_model_config
+from maitre.recording import RecordedRun, Recording, load_recording, recorded_workload
+from maitre.records import Cell, Record, ServerConfig
+from maitre.simulator.replay import replay_at_once
+from maitre.trial.recorded import recorded_rules
+from maitre.vllm.defaults import capture_sizes
+
+
+class ReplayedCell(Record):
+    """One recorded cell, replayed."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    repeat: int
+    num_steps: int
+    num_preemptions: int
+    recorded_num_steps: int
+    recorded_num_preemptions: int
+    num_columns_off: int
+    """Step columns (decodes, contexts, prompt tokens, queues, free blocks …) that differ in any step."""
+    predicted_s: float
+    recorded_s: float
+    calibrated_on: bool
+
+
+class ReplayReport(Record):
+    """A recording, replayed."""
+
+    recording: str
+    gpu: str
+    model: str
+    calibration: str
+    cells: tuple[ReplayedCell, ...]
+    mean_abs_error: float
+    """Mean of |predicted / recorded − 1| over the cells that were not calibrated on."""
+    max_abs_error: float
+
+
+def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
+    """Replay every cell of a recording and predict its time.
+
+    Args:
+        path: the recording's .json file.
+        calibrate_on: cells to fit the step time to; without any, the roofline prior predicts.
+
+    Raises:
+        UsageError: a cell to calibrate on was not recorded.
+    """
+    recording, runs = load_recording(path)
+    by_cell = {run.recorded.cell: run for run in runs}
+    for cell in calibrate_on:
+        if cell not in by_cell:
+            raise UsageError(f"{cell} is not in {path}", f"recorded are {', '.join(map(str, by_cell))}")
+    calibration = recorded_prior(recording)
+    if calibrate_on:
+        source = f"the cells {', '.join(map(str, calibrate_on))} of {path.name}"
+        calibration = fit_step_time([by_cell[cell] for cell in calibrate_on], calibration, source)
+    cells = tuple(_replay_cell(recording, run, calibration, set(calibrate_on)) for run in runs)
+    errors = [abs(cell.predicted_s / cell.recorded_s - 1) for cell in cells if not cell.calibrated_on]
+    return ReplayReport(
+        recording=str(path),
+        gpu=recording.gpu,
+        model=recording.model,
+        calibration=calibration.summary,
+        cells=cells,
+        mean_abs_error=float(np.mean(errors)) if errors else 0.0,
+        max_abs_error=float(np.max(errors)) if errors else 0.0,
+    )
+
+
+def recorded_prior(recording: Recording) -> Calibration:
+    """The roofline prior of the recorded model and GPU."""
+    model = parse_model_config(recording.model_facts_as_config, f"model_config of the recording ({recording.model})")
+    gpu = find_gpu(recording.gpu.split("(")[0].strip())
+    server = ServerConfig(
+        model=recording.model,
+        vllm_version=recording.vllm_version,
+        max_model_len=recording.server.max_model_len,
+        max_num_seqs=recording.server.max_num_seqs,
+        max_num_batched_tokens=recording.server.max_num_batched_tokens,
+    )
+    prior = roofline_prior(model, gpu, server, kv_bytes_per_token(model, "auto", 1, "auto"))
+    sizes = capture_sizes(recording.vllm_version, server.cell)
+    return prior.model_copy(update={"step_time": prior.step_time.model_copy(update={"graph_sizes": sizes})})
+
+
+def predict_s(calibration: Calibration, run: RecordedRun) -> float:
+    """Seconds that the recorded steps should take."""
+    return float(calibration.step_time.steps_s(run.columns).sum())
+
+
+def _replay_cell(
+    recording: Recording, run: RecordedRun, calibration: Calibration, calibrated_on: set[Cell]
+) -> ReplayedCell:
+    recorded = run.recorded
+    replay = replay_at_once(recorded_workload(recording), recorded_rules(recording, recorded.cell))
+    shared = sorted(replay.columns.keys() & run.columns.keys())
+    return ReplayedCell(
+        max_num_seqs=recorded.max_num_seqs,
+        max_num_batched_tokens=recorded.max_num_batched_tokens,
+        repeat=recorded.repeat,
+        num_steps=replay.num_steps,
+        num_preemptions=int(replay.num_preemptions.sum()),
+        recorded_num_steps=len(run.step_end_s),
+        recorded_num_preemptions=int(run.columns["num_preemptions"].sum()),
+        num_columns_off=sum(not np.array_equal(replay.columns[name], run.columns[name]) for name in shared),
+        predicted_s=float(replay.steps_s(calibration.step_time).sum()),
+        recorded_s=float(run.step_end_s[-1]),
+        calibrated_on=recorded.cell in calibrated_on,
+    )

@@ -1,0 +1,144 @@
+"""Times and durations of a table's rows: ISO 8601 with or without a zone, or numbers since an epoch or a start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from maitre.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from maitre.workload.columns import TimedColumn, TimeUnit
+
+_NS_PER: dict[TimeUnit, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_ISO_8601 = (
+    r"^(?<day>\d{4}-\d{2}-\d{2})(?:[T ](?<minute>\d{2}:\d{2})(?<second>:\d{2})?(?:[.,](?<fraction>\d{1,9})\d*)?"
+    r"\s*(?<zone>Z|z|UTC|[+-]\d{2}(?::?\d{2})?)?)?$"
+)
+_FORMS = (
+    "write ISO 8601 (2026-05-01T12:00:00Z) or numbers, name their unit as in --time-column NAME:ms, "
+    "or leave arrivals out with --time-column none"
+)
+# smallest size of a number that is a time since 1970 in this unit: each spans 1973 to 5138 (ns: from 1973)
+_EPOCH_FROM: dict[TimeUnit, float] = {"ns": 1e17, "us": 1e14, "ms": 1e11, "s": 1e8}
+
+
+class Times(NamedTuple):
+    """Times of n rows."""
+
+    ns: NDArray[np.int64]
+    """Shape (n,), nanoseconds since 1970 or since the source's own zero; 0 where not valid."""
+    valid: NDArray[np.bool_]
+    """Shape (n,)."""
+    form: str
+    """How the column was read, in words."""
+    epoch: bool
+    """Whether zero is 1970, so that two columns can be compared."""
+
+
+def read_times(column: pl.Series, chosen: TimedColumn, source: str) -> Times:
+    """Read a column of times.
+
+    Args:
+        column: strings, numbers or Parquet time stamps.
+        chosen: the column's name and unit; without a unit, numbers of 10⁸ and more are taken as times since 1970 in
+            the unit that their size tells, and smaller ones as seconds.
+        source: the file's name in error messages.
+
+    Raises:
+        InputError: forms, zones or units are mixed, or fewer than half of the rows have a time.
+    """
+    where = f"{source}, column '{chosen.name}'"
+    if column.dtype.is_temporal():
+        return _checked(_read_temporal(column), column, where)
+    text = column.cast(pl.String).str.strip_chars()
+    numbers = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    is_number = np.isfinite(numbers)
+    if is_number.all():
+        return _checked(_read_numbers(numbers, is_number, chosen.unit, where), column, where)
+    iso = _read_iso(text, where)
+    if is_number.any() and iso.valid.any():
+        both = (int(np.argmax(is_number)), int(np.argmax(iso.valid)))
+        examples = " and ".join(f"row {row + 1} has '{text[row]}'" for row in sorted(both))
+        raise InputError(f"{where}: numbers and dates are mixed: {examples}", _FORMS)
+    times = _read_numbers(numbers, is_number, chosen.unit, where) if is_number.any() else iso
+    return _checked(times, column, where)
+
+
+def read_durations(column: pl.Series, unit: TimeUnit) -> NDArray[np.float64]:
+    """Read durations in seconds: shape (n,), NaN where a row has none or a negative one."""
+    if isinstance(column.dtype, pl.Duration):
+        seconds = column.dt.total_nanoseconds().cast(pl.Float64).fill_null(np.nan).to_numpy() / 1e9
+    else:
+        text = column.cast(pl.String).str.strip_chars()
+        seconds = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy() * (_NS_PER[unit] / 1e9)
+    return np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)
+
+
+def _checked(times: Times, column: pl.Series, where: str) -> Times:
+    if 2 * np.count_nonzero(times.valid) >= len(column):
+        return times
+    row = int(np.argmin(times.valid))
+    what = "nothing" if column[row] is None else f"'{str(column[row])[:40]}'"
+    raise InputError(f"{where}: most rows hold no time that can be read; row {row + 1} has {what}", _FORMS)
+
+
+def _read_temporal(column: pl.Series) -> Times:
+    if isinstance(column.dtype, pl.Datetime | pl.Date):
+        ns = column.cast(pl.Datetime("ns")).cast(pl.Int64)
+        return Times(ns.fill_null(0).to_numpy(), ns.is_not_null().to_numpy(), "time stamps", epoch=True)
+    nothing = np.zeros(len(column), dtype=np.int64)
+    return Times(nothing, nothing.astype(np.bool_), str(column.dtype), epoch=False)
+
+
+def _read_numbers(values: NDArray[np.float64], valid: NDArray[np.bool_], unit: TimeUnit | None, where: str) -> Times:
+    epoch = False
+    form = f"numbers in {unit}"
+    if unit is None:
+        unit, epoch = _unit_by_size(values, valid, where)
+        form = f"{unit} since 1970" if epoch else "seconds"
+    else:
+        epoch = bool(np.median(np.abs(values[valid])) >= _EPOCH_FROM[unit])
+    valid = valid & (np.abs(values) < 9e18 / _NS_PER[unit])  # what 64 bits hold
+    whole = np.floor(np.where(valid, values, 0.0))
+    fraction = np.where(valid, values, 0.0) - whole
+    ns = whole.astype(np.int64) * _NS_PER[unit] + np.rint(fraction * _NS_PER[unit]).astype(np.int64)
+    return Times(ns, valid, form, epoch)
+
+
+def _unit_by_size(values: NDArray[np.float64], valid: NDArray[np.bool_], where: str) -> tuple[TimeUnit, bool]:
+    """The unit that all numbers' sizes tell, and whether they count from 1970."""
+    sizes = np.abs(values[valid])
+    smallest, largest = float(sizes.min()), float(sizes.max())
+    for unit, start in _EPOCH_FROM.items():
+        if smallest >= start:
+            if largest >= start * 1e3 and unit != "ns":
+                break
+            return unit, True
+    else:
+        if largest < _EPOCH_FROM["s"]:
+            return "s", False
+    raise InputError(f"{where}: times of different units are mixed ({smallest:g} and {largest:g})", _FORMS)
+
+
+def _read_iso(text: pl.Series, where: str) -> Times:
+    parts = text.str.extract_groups(_ISO_8601).struct.unnest()
+    clock = pl.concat_str(
+        *("day", pl.lit(" "), pl.col("minute").fill_null("00:00"), pl.col("second").fill_null(":00")),
+        *(pl.lit("."), pl.col("fraction").fill_null("0")),
+    )
+    zone = pl.col("zone").str.replace("^(Z|z|UTC)$", "+0000").str.replace(":", "", literal=True).str.pad_end(5, "0")
+    minutes = zone.str.slice(1, 2).cast(pl.Int64, strict=False) * 60 + zone.str.slice(3, 2).cast(pl.Int64, strict=False)
+    offset_ns = pl.when(zone.str.starts_with("-")).then(-minutes).otherwise(minutes).fill_null(0) * (60 * 10**9)
+    stamp = clock.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False).cast(pl.Int64)
+    ns = parts.select(stamp - offset_ns).to_series()
+    valid = ns.is_not_null().to_numpy()
+    zoned = parts["zone"].is_not_null().to_numpy()[valid]
+    if zoned.any() and not zoned.all():
+        raise InputError(f"{where}: some times have a zone and some have none", "write all of them with a zone")
+    form = "ISO 8601 with a zone" if zoned.any() else "ISO 8601"
+    return Times(ns.fill_null(0).to_numpy(), valid, form, epoch=True)
