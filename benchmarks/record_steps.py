@@ -35,11 +35,9 @@ from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-STEP_COLUMNS = """schedule_start_s schedule_end_s num_decodes decode_context_tokens num_prefills prefill_tokens
-    prefill_attention_pairs num_preemptions num_running num_waiting num_free_blocks output_start_s output_end_s""".split()
+STEP_COLUMNS = ["schedule_start_s", "schedule_end_s", "num_decodes", "decode_context_tokens", "num_prefills", "prefill_tokens", "prefill_attention_pairs", "num_preemptions", "num_running", "num_waiting", "num_free_blocks", "output_start_s", "output_end_s"]
 TIME_COLUMNS = [i for i, name in enumerate(STEP_COLUMNS) if name.endswith("_s")]
-MODEL_KEYS = """hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size vocab_size
-    dtype tie_word_embeddings""".split()
+MODEL_KEYS = ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size", "dtype", "tie_word_embeddings"]
 PREFIX_BLOCK_TOKENS = 16
 
 

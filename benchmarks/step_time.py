@@ -54,8 +54,12 @@ def report(path: Path) -> None:
     prior = recorded_prior(recording)
     print(f"\n{path.stem}: {len(runs)} cells, mean / worst error of a cell's time in %")
     print(f"  nothing measured        {errors(prior, runs, set())[0]:6.2f} /{errors(prior, runs, set())[1]:6.2f}")
+    if len(runs) < 2:
+        return
     ones = [errors(fit_step_time([run], prior, ""), runs, {run.recorded.steps}) for run in runs]
     print(f"  one cell, median        {np.median([m for m, _ in ones]):6.2f} /{np.median([w for _, w in ones]):6.2f}")
+    if len(runs) < 4:
+        return
     for pair in opposite_pairs(runs):
         names = " + ".join(str(run.recorded.cell) for run in pair)
         mean, worst = errors(fit_step_time(pair, prior, ""), runs, {run.recorded.steps for run in pair})
@@ -74,9 +78,9 @@ def report(path: Path) -> None:
 def ship(paths: list[Path], model_name: str, gpu_name: str) -> None:
     """Fit every cell of the recordings, and store the calibration."""
     loaded = [load_recording(path) for path in paths]
-    prior = recorded_prior(loaded[0][0])
     runs = [run for _, recorded in loaded for run in recorded]
     recording: Recording = loaded[0][0]
+    prior = recorded_prior(recording)
     source = f"{len(runs)} recorded cells, vLLM {recording.vllm_version}, {recording.attention_backend}"
     fitted = fit_step_time(runs, prior, source)
     model, gpu = load_model(model_name), find_gpu(gpu_name)

@@ -155,7 +155,7 @@ def _load_runs(path: Path, recording: Recording) -> list[RecordedRun]:
                 columns = dict(zip(recording.step_columns, steps.T, strict=True))
                 runs.append(RecordedRun(cell, columns))
     except KeyError as error:
-        raise InputError(f"{path}: no array {error} for a cell of the recording", "keep .json and .npz together") from None
+        raise InputError(f"{path}: no array {error} for a recorded cell", "keep .json and .npz together") from None
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: not the step columns of the recording ({error})", "copy the file again") from None
     return runs

@@ -23,7 +23,7 @@ class Record(BaseModel):
 
 def _frozen_array(dtype: type) -> Any:
     def convert(value: Any) -> Any:
-        array = np.array(value, dtype=dtype)
+        array: NDArray[Any] = np.array(value, dtype=dtype)
         if array.ndim != 1:
             raise ValueError("a flat list of numbers was expected")
         array.flags.writeable = False
@@ -42,7 +42,7 @@ FloatArray = Annotated[
 
 
 class Workload(Record):
-    """The requests of a traffic sample: their lengths, and where known their arrivals and prefixes. n is their number."""
+    """The n requests of a traffic sample: their lengths, and where known their arrivals and prefixes."""
 
     schema_version: Literal["maitre-workload-1"] = "maitre-workload-1"
     name: str
@@ -268,6 +268,8 @@ class Study(Record):
     workload_source: str
     num_requests: int
     total_tokens: int
+    open_loop: bool = False
+    """Requests came at the workload's own times; else all were there at once, and TTFT is mostly time in the queue."""
     calibration: str
     """Which step-time model answered, and how far to trust it."""
     cells: tuple[Trial, ...]

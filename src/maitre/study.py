@@ -1,8 +1,8 @@
 """A study on disk: a directory in which every finished trial is safe at once.
 
-    workload.json   the requests, once
-    trials.jsonl    a line a finished trial, written as soon as it is known
-    study.json      the whole study, rewritten at the end
+workload.json   the requests, once
+trials.jsonl    a line a finished trial, written as soon as it is known
+study.json      the whole study, rewritten at the end
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StudyDirectory:
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
-            raise InputError(f"{path}: not a study of maitre: {field}: {first['msg']}", "run the tuning again") from None
+            raise InputError(f"{path}: not a study: {field}: {first['msg']}", "run the tuning again") from None
 
 
 def new_study_path(workload_name: str, now: datetime) -> Path:

@@ -88,7 +88,7 @@ def tune_simulated(
         engine, trials, setup.server, workload,
         gpu=setup.gpu.name, calibration=calibration.summary, budgets=budgets, infeasible=infeasible,
         limits=_limits(workload, setup, budgets, trials, open_loop=open_loop),
-        epsilon=epsilon, delta=delta, seed=seed,
+        epsilon=epsilon, delta=delta, seed=seed, open_loop=open_loop,
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def _limits(
 def _conclude(
     engine: Engine, trials: Sequence[Trial], server: ServerConfig, workload: Workload, *,
     gpu: str, calibration: str, budgets: dict[Cell, KvBudget], infeasible: dict[Cell, DoesNotFitError],
-    limits: Limits | None, epsilon: float, delta: float, seed: int,
+    limits: Limits | None, epsilon: float, delta: float, seed: int, open_loop: bool = False,
 ) -> Study:  # fmt: skip
     if server.cell not in {trial.cell for trial in trials}:
         raise infeasible[server.cell]
@@ -194,6 +194,7 @@ def _conclude(
         workload_source=workload.source,
         num_requests=workload.num_requests,
         total_tokens=workload.total_tokens,
+        open_loop=open_loop,
         calibration=calibration,
         cells=tuple(trials),
         infeasible={str(cell): str(error.args[0]) for cell, error in infeasible.items()},
@@ -212,8 +213,8 @@ def _findings(trials: Sequence[Trial], num_requests: int, recommendation: Recomm
         findings.append(
             Finding(
                 code="few-requests",
-                message=f"{num_requests} requests fill {most_slots} slots fewer than {REQUESTS_PER_SLOT} times, so ramp "
-                "and drain weigh on the cells with many slots",
+                message=f"{num_requests} requests fill {most_slots} slots fewer than {REQUESTS_PER_SLOT} times, so "
+                "ramp and drain weigh on the cells with many slots",
                 remedy=f"take at least {REQUESTS_PER_SLOT * most_slots} requests",
             )
         )
@@ -224,8 +225,8 @@ def _findings(trials: Sequence[Trial], num_requests: int, recommendation: Recomm
         findings.append(
             Finding(
                 code="long-stall",
-                message=f"at {chosen.cell} a stream can stand still for {format_seconds(chosen.itl_s.max)}, rarely enough "
-                f"for the p99 not to see it; at {calmest.cell}, as fast within {recommendation.epsilon:.0%}, "
+                message=f"at {chosen.cell} a stream can stand still for {format_seconds(chosen.itl_s.max)}, rarely "
+                f"enough for the p99 not to see it; at {calmest.cell}, as fast within {recommendation.epsilon:.0%}, "
                 f"for {format_seconds(calmest.itl_s.max)}",
                 remedy=f"take {calmest.cell} if users watch the stream",
             )

@@ -26,6 +26,8 @@ class Calibration(Record):
     """7 × 7, of the logarithms of the coefficients, in the order of `COEFFICIENTS`."""
     cell_sd: float = Field(ge=0)
     """Relative standard deviation of a cell's time that the coefficients do not explain."""
+    time_sd: float = Field(ge=0)
+    """Relative standard deviation of a cell's time, all in all."""
 
     @property
     def relative_sd(self) -> NDArray[np.float64]:
@@ -41,7 +43,7 @@ class Calibration(Record):
     @property
     def summary(self) -> str:
         """One sentence for the report."""
-        spread = f"±{100 * 1.96 * self.cell_sd:.0f} % on a cell's time"
+        spread = f"±{100 * 1.96 * self.time_sd:.0f} % on a cell's time"
         match self.kind:
             case "measured":
                 return f"measured on {self.gpu} with {self.model} ({spread} at 95 %): {self.source}"

@@ -61,6 +61,7 @@ def fit_step_time(runs: Sequence[RecordedRun], prior: Calibration, source: str) 
         step_time=start.with_coefficients(theta * scale),
         covariance=tuple(map(tuple, covariance.tolist())),
         cell_sd=CELL_SD,
+        time_sd=CELL_SD,
     )
 
 

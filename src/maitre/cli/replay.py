@@ -64,7 +64,6 @@ def _print(report: ReplayReport) -> None:
     console.print(table)
     off = sum(cell.num_columns_off > 0 for cell in report.cells)
     schedule = "every step of every cell is reproduced" if not off else f"{off} cells are not reproduced exactly"
-    console.print(
-        f"{schedule}; time off by {100 * report.mean_abs_error:.2f} % on average, {100 * report.max_abs_error:.2f} % at worst",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
+    mean, worst = 100 * report.mean_abs_error, 100 * report.max_abs_error
+    line = f"{schedule}; time off by {mean:.2f} % on average, {worst:.2f} % at worst"
+    console.print(line, soft_wrap=True, highlight=False)

@@ -15,7 +15,7 @@ from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maitre.records import Cell, ServerConfig, Study
+    from maitre.records import Cell, ServerConfig, Study, Trial
     from maitre.trial import RecordedEngine
 
 Fraction = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
@@ -80,11 +80,15 @@ def _tune_simulated(
     traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
     check_open_loop(traffic, open_loop=open_loop)
     directory = StudyDirectory.create(path or _fresh_path(traffic.name), traffic)
-    with trial_progress(len({*cells, setup.server.cell})) as on_trial:
+    with trial_progress(len({*cells, setup.server.cell})) as show:
+
+        def keep(trial: Trial) -> None:
+            directory.add_trial(trial)
+            show(trial)
+
         finished = tune_simulated(
-            traffic, setup, cells, open_loop=open_loop, epsilon=epsilon, delta=delta, seed=workload.seed,
-            on_trial=lambda trial: (directory.add_trial(trial), on_trial(trial))[1],
-        )  # fmt: skip
+            traffic, setup, cells, open_loop=open_loop, epsilon=epsilon, delta=delta, seed=workload.seed, on_trial=keep
+        )
     return directory.finish(finished)
 
 
@@ -98,7 +102,7 @@ def _tune_recorded(
     from maitre.tune import tune_recorded
 
     if workload.workload or workload.reference or server.model or server.gpu:
-        raise UsageError("a recording has its own workload, model and GPU", "leave these out with --engine recorded:FILE")
+        raise UsageError("a recording has its own workload, model and GPU", "leave them out")
     engine = RecordedEngine(recording)
     config = _recorded_server(engine, grid.present_cell())
     cells = _recorded_cells(engine, grid)
@@ -128,7 +132,7 @@ def _recorded_cells(engine: RecordedEngine, grid: GridOptions) -> Sequence[Cell]
 
 
 def _recorded_server(engine: RecordedEngine, present: Cell | None) -> ServerConfig:
-    """The recorded server; without --present, the recorded cell nearest to vLLM's default stands for the present one."""
+    """The recorded server; the present cell, if not given, is the recorded one nearest to vLLM's default."""
     from maitre.errors import UsageError
     from maitre.trial.recorded import nearest_default, recorded_server
 

@@ -31,8 +31,8 @@ class WorkloadOptions:
     reference: str | None = None
     """A reference workload instead: chat, rag, coding, summarisation or batch."""
     num_requests: int | None = None
-    """Requests to draw from a spec or a reference (1000, or four for each slot of a grid, when not given), or at most to take from a file: the first ones
-    in time, or a random sample when there are no times."""
+    """Requests to draw from a spec or a reference (1000 when not given; four a slot where there is a grid), or at most
+    to take from a file: the first ones in time, or a random sample when there are no times."""
     seed: int = 0
     """Seed of the draw."""
     prompt_column: str | None = None

@@ -16,7 +16,7 @@ from maitre.kv_budget.weights import (
 )
 from maitre.records import KvBudget, MemoryPart, ServerConfig
 from maitre.units import GIB, MIB, format_bytes
-from maitre.vllm import check_server, subtracts_cuda_graphs
+from maitre.vllm import check_server, subtracts_cuda_graphs, uses_v2_model_runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,8 @@ def memory_parts(model: Model, gpu: Gpu, server: ServerConfig) -> tuple[MemoryPa
     share = (
         f"{1 - server.gpu_memory_utilization:.0%} of the GPU (gpu_memory_utilization {server.gpu_memory_utilization})"
     )
-    peak, formula = activation_bytes(model, server.max_num_seqs, server.max_num_batched_tokens, tp, item)
+    v2 = uses_v2_model_runner(server.vllm_version, model.architecture)
+    peak, formula = activation_bytes(model, server.cell, tensor_parallel_size=tp, dtype_bytes=item, v2_runner=v2)
     split = f", shared out over {tp} GPUs" if tp > 1 else ""
     parts = [
         MemoryPart(name="left to others", num_bytes=gpu.memory_bytes - requested, source=share),

@@ -41,6 +41,7 @@ def print_study(study: Study, console: Console) -> None:
 def _parts(study: Study) -> Iterator[RenderableType]:
     yield Text(f"{study.server.model} on {study.gpu}, vLLM {study.server.vllm_version}", style="bold")
     yield Text(f"{study.num_requests:,} requests ({study.total_tokens:,} tokens): {study.workload_source}")
+    yield Text(_load_words(study), style="dim")
     yield Text(f"step time {study.calibration}", style="dim")
     yield Padding(_matrix(study), (1, 0, 0, 0))
     for line in LEGEND:
@@ -51,6 +52,12 @@ def _parts(study: Study) -> Iterator[RenderableType]:
     yield from _limits(study)
     yield from (Text(f"note: {f.message}; {f.remedy}", style="yellow") for f in study.findings)
     yield from _answer(study)
+
+
+def _load_words(study: Study) -> str:
+    if study.open_loop:
+        return "requests come at the workload's own times"
+    return "all requests are there at once, which measures capacity; time to first token is mostly time in the queue"
 
 
 def _matrix(study: Study) -> Table:
@@ -67,11 +74,8 @@ def _matrix(study: Study) -> Table:
     for value in seqs:
         table.add_column(f"{value}", justify="right", header_style="bold")
     for budget in tokens:
-        row = [
-            _matrix_cell(study, trials.get(Cell(max_num_seqs=s, max_num_batched_tokens=budget)), min(speeds), max(speeds))
-            for s in seqs
-        ]
-        table.add_row(f"{budget:,}", *row)
+        row = [trials.get(Cell(max_num_seqs=value, max_num_batched_tokens=budget)) for value in seqs]
+        table.add_row(f"{budget:,}", *(_matrix_cell(study, trial, min(speeds), max(speeds)) for trial in row))
     return table
 
 
@@ -154,8 +158,8 @@ def _cliff(study: Study) -> Iterator[Text]:
     if cliffs:
         loss, budget, trial = max(cliffs, key=lambda cliff: cliff[0])
         yield Text(
-            f"preemption cliff: at {budget:,} tokens, {trial.max_num_seqs} slots preempt {trial.num_preemptions:,} times "
-            f"and lose {loss:.0%}",
+            f"preemption cliff: at {budget:,} tokens, {trial.max_num_seqs} slots preempt {trial.num_preemptions:,} "
+            f"times and lose {loss:.0%}",
             style="yellow",
         )
 
@@ -168,8 +172,8 @@ def _limits(study: Study) -> Iterator[Text]:
     speed = chosen.total_tokens_per_s
     yield Text(
         f"distance to the limit: {speed / limits.compute_tokens_per_s:.0%} of what the arithmetic allows "
-        f"({limits.compute_tokens_per_s:,.0f} tokens/s), {speed / limits.sequential_tokens_per_s:.0%} of what arithmetic "
-        f"and memory allow one after another ({limits.sequential_tokens_per_s:,.0f})",
+        f"({limits.compute_tokens_per_s:,.0f} tokens/s), {speed / limits.sequential_tokens_per_s:.0%} of what "
+        f"arithmetic and memory allow one after another ({limits.sequential_tokens_per_s:,.0f})",
         style="dim",
     )
 
@@ -180,8 +184,9 @@ def _answer(study: Study) -> Iterator[RenderableType]:
     flags = f"--max-num-seqs {cell.max_num_seqs} --max-num-batched-tokens {cell.max_num_batched_tokens}"
     yield Padding(Text(answer.reason), (1, 0, 0, 0))
     if answer.worth_changing:
-        gain = f"throughput {100 * answer.gain:+.1f} % ({100 * answer.gain_low:+.1f} to {100 * answer.gain_high:+.1f} %)"
-        yield Text(f"against {answer.baseline}: {gain}{_probability(answer.probability_within_epsilon)}")
+        low, high = 100 * answer.gain_low, 100 * answer.gain_high
+        gain = f"against {answer.baseline}: throughput {100 * answer.gain:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+        yield Text(gain + _probability(answer.probability_within_epsilon))
     yield Text(flags, style="bold green" if answer.worth_changing else "bold")
 
 

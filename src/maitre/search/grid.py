@@ -40,7 +40,7 @@ def auto_grid(workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
     """A ladder in factors of two around what the KV pool and the workload can use, with the present cell in it.
 
     Slots: from an eighth to the double of the sequences that the pool holds at their mean footprint, not more than
-    there are requests. Tokens: from 1,024 up to the most that one step could ever use.
+    there are requests. Tokens: from 512 up to the most that one step could ever use.
 
     Args:
         workload: its lengths.
@@ -52,10 +52,8 @@ def auto_grid(workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
     middle = max(8, 8 * round(min(num_fit, LARGEST_SEQS / 2) / 8))
     seqs = {max(8, 8 * round(middle * 2.0**k / 8)) for k in (-3, -2, -1, 0, 1)}
     usable = max(seqs) * float(np.percentile(workload.prompt_tokens, 99))
-    tokens = {t for t in (1024, 2048, 4096, 8192, 16384, 32768) if t / 2 <= usable and t >= max(seqs)}
-    return product_grid(
-        sorted(seqs | {present.max_num_seqs}), sorted(tokens | {present.max_num_batched_tokens, max(seqs)})
-    )
+    tokens = {t for t in (512, 1024, 2048, 4096, 8192, 16384, 32768) if t / 2 <= usable and t >= max(seqs)}
+    return product_grid([*seqs, present.max_num_seqs], [*tokens, present.max_num_batched_tokens])
 
 
 def _refused(seqs: int, tokens: int) -> UsageError:

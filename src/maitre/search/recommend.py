@@ -51,8 +51,7 @@ def recommend(
     present = trials[position[baseline]]
     gain = _gain(pick, present, log_time_draws[:, position[pick.cell]], log_time_draws[:, position[baseline]])
     faster = gain.low > 0 and gain.central > epsilon
-    calmer = present in plateau and _saves_latency(pick, present)
-    worth_changing = pick.cell != baseline and (faster or calmer)
+    worth_changing = pick.cell != baseline and (faster or _saves_latency(pick, present))
     chosen = pick if worth_changing else present
     speeds = np.log([t.total_tokens_per_s for t in trials]) - log_time_draws
     is_good = speeds[:, position[chosen.cell]] >= speeds.max(axis=1) + np.log1p(-epsilon)
@@ -106,8 +105,7 @@ def _reason(trials: Sequence[Trial], pick: Trial, present: Trial, gain: Gain, *,
         sentences = [f"Keep {present.cell}: no cell is better; there {_what_binds(present)}"]
     elif not worth_changing:
         sentences = [
-            f"Keep {present.cell}: {pick.cell} would change throughput by {_percent(gain.central)} "
-            f"({_percent(gain.low)} to {_percent(gain.high)}), which is not worth a change",
+            _keep(pick, present, gain),
             f"At {present.cell} {_what_binds(present)}",
         ]
     elif gain.low > 0:
@@ -118,12 +116,23 @@ def _reason(trials: Sequence[Trial], pick: Trial, present: Trial, gain: Gain, *,
         ]
     else:
         sentences = [
-            f"{pick.cell} is as fast as {present.cell} ({_percent(gain.central)}), with a p99 inter-token latency of "
-            f"{format_seconds(_itl_p99_s(pick))} instead of {format_seconds(_itl_p99_s(present))}",
+            _calmer(pick, present, gain),
             f"At {present.cell} {_what_binds(present)}",
             *_beyond(trials, pick),
         ]
     return ". ".join(sentences) + "."
+
+
+def _keep(pick: Trial, present: Trial, gain: Gain) -> str:
+    interval = f"{_percent(gain.low)} to {_percent(gain.high)}"
+    change = f"{pick.cell} would change throughput by {_percent(gain.central)} ({interval})"
+    return f"Keep {present.cell}: {change}, which is not worth a change"
+
+
+def _calmer(pick: Trial, present: Trial, gain: Gain) -> str:
+    latencies = f"{format_seconds(_itl_p99_s(pick))} instead of {format_seconds(_itl_p99_s(present))}"
+    speed = f"{pick.cell} is as fast as {present.cell} ({_percent(gain.central)})"
+    return f"{speed}, with a p99 inter-token latency of {latencies}"
 
 
 def _what_binds(trial: Trial) -> str:

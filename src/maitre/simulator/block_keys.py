@@ -16,29 +16,39 @@ def assign_block_keys(workload: Workload, block_size: int) -> list[NDArray[np.in
     prefix hashes do not say so.)
 
     Returns:
-        One array a request, of ⌊(prompt + output) / block_size⌋ keys, numbered from 0 without gaps.
+        One array a request, of ⌊(prompt + output) / block_size⌋ keys, numbered from 0.
     """
     if workload.prefix_hashes is None:
         num_blocks = (workload.prompt_tokens + workload.output_tokens) // block_size
         ends = np.cumsum(num_blocks)
         return [np.arange(end - num, end) for num, end in zip(num_blocks.tolist(), ends.tolist(), strict=True)]
+    return _assign_shared_keys(workload, workload.prefix_hashes, block_size)
+
+
+def _assign_shared_keys(
+    workload: Workload, prefix_hashes: tuple[tuple[int, ...], ...], block_size: int
+) -> list[NDArray[np.int64]]:
     chunk = workload.prefix_block_tokens or block_size
-    known: dict[tuple[int, int, int], int] = {}
+    first_key_of: dict[tuple[int, int], int] = {}
+    """By hash and position: a prompt that ends inside a chunk shares the blocks that it fills."""
     num_keys = 0
     keys = []
     for hashes, prompt, output in zip(
-        workload.prefix_hashes, workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True
+        prefix_hashes, workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True
     ):
         pieces = []
+        num_prompt_blocks = prompt // block_size
         first = 0
         for position, prefix_hash in enumerate(hashes):
-            last = min((position + 1) * chunk, prompt) // block_size
-            if last > first:
-                start = known.setdefault((prefix_hash, first, last), num_keys)
-                if start == num_keys:
-                    num_keys += last - first
-                pieces.append(np.arange(start, start + last - first))
-                first = last
+            if first == num_prompt_blocks:
+                break
+            end = (position + 1) * chunk // block_size
+            first_key = first_key_of.setdefault((prefix_hash, position), num_keys)
+            if first_key == num_keys:
+                num_keys += end - first
+            last = min(end, num_prompt_blocks)
+            pieces.append(np.arange(first_key, first_key + last - first))
+            first = last
         num_own = (prompt + output) // block_size - first
         pieces.append(np.arange(num_keys, num_keys + num_own))
         num_keys += num_own

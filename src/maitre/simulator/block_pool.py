@@ -271,7 +271,7 @@ class _FreeQueue:
 
 
 def _keys(sequence: Sequence) -> NDArray[Any]:
-    assert sequence.block_keys is not None  # noqa: S101 - set for every sequence of a pool with prefix caching
+    assert sequence.block_keys is not None
     return sequence.block_keys
 
 

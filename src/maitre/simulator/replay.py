@@ -72,7 +72,7 @@ def replay_at_once(workload: Workload, rules: SchedulerRules, *, fast_forward: b
 
 def _replay_at_once(workload: Workload, rules: SchedulerRules, *, fast_forward: bool) -> Replay:
     sequences = _sequences(workload, rules, arrivals=False)
-    scheduler = Scheduler(rules, _pool(workload, rules, sequences))
+    scheduler = Scheduler(rules, _pool(rules, sequences))
     for sequence in sequences:
         scheduler.add_request(sequence)
     steps: list[Step] = []
@@ -106,7 +106,7 @@ def replay_arrivals(
         DoesNotFitError: a request is larger than the KV pool.
     """
     sequences = _sequences(workload, rules, arrivals=True)
-    scheduler = Scheduler(rules, _pool(workload, rules, sequences))
+    scheduler = Scheduler(rules, _pool(rules, sequences))
     clock = _Clock(step_time, is_async=rules.async_scheduling)
     steps: list[Step] = []
     position = 0
@@ -176,7 +176,7 @@ def _sequences(workload: Workload, rules: SchedulerRules, *, arrivals: bool) -> 
     ]
 
 
-def _pool(workload: Workload, rules: SchedulerRules, sequences: list[Sequence]) -> KvPool:
+def _pool(rules: SchedulerRules, sequences: list[Sequence]) -> KvPool:
     if not rules.enable_prefix_caching:
         return BlockPool(rules.num_usable_blocks, rules.block_size)
     num_keys = max(int(s.block_keys[-1]) for s in sequences if s.block_keys is not None and len(s.block_keys)) + 1

@@ -30,7 +30,7 @@ class SchedulerRules:
     """The threshold above does not apply to the only request there is (vLLM 0.31+)."""
     priority_policy: bool = False
     reuse_unhashed_first: bool = True
-    """Blocks that no prefix can hit are reused first (vLLM 0.23+); before, every block queued in order of its release."""
+    """Blocks that no prefix can hit are reused first (vLLM 0.23+); before, every block queued as it was released."""
 
     def __post_init__(self) -> None:
         if self.max_num_batched_tokens < self.max_num_seqs:

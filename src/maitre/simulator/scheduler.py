@@ -16,6 +16,7 @@ from maitre.simulator.sequence import Sequence
 from maitre.simulator.step import KV_BLOCKS, REQUESTS, SEQS, TOKEN_BUDGET, Step, StepWork
 from maitre.simulator.waiting_queue import PriorityQueue
 
+
 class Scheduler:
     """The queues and their one method, `schedule`. A replay drives it and owns the time."""
 
@@ -52,7 +53,7 @@ class Scheduler:
         num_tokens = sequence.prompt_tokens + sequence.output_tokens - 1
         if -(-num_tokens // self.rules.block_size) > self.rules.num_usable_blocks:
             raise DoesNotFitError(
-                f"request {sequence.index} ({sequence.prompt_tokens} prompt and {sequence.output_tokens} output tokens) "
+                f"request {sequence.index} ({sequence.prompt_tokens} prompt, {sequence.output_tokens} output tokens) "
                 f"is larger than the KV pool of {self.rules.num_usable_blocks * self.rules.block_size} tokens",
                 "give the pool more memory, or leave such requests out of the workload",
             )
@@ -96,7 +97,7 @@ class Scheduler:
         if self.prefilling or self._stalled or self._can_admit or not self.decodes.num:
             return 0
         last = self.decodes.next_end()
-        assert last is not None  # noqa: S101 - somebody decodes
+        assert last is not None
         if self._ending:
             last = min(last, self._ending[0].release_tick)
         return last - self.tick

@@ -65,11 +65,14 @@ def summarize(
 
 
 def weighted_percentiles(values: NDArray[Any], weights: NDArray[Any]) -> Percentiles | None:
-    """Percentiles of values that occur `weights` times each (the smallest value that reaches the rank); None if none do.
+    """Percentiles of values that occur `weights` times each: the smallest value that reaches the rank.
 
     Args:
         values: shape (k,), seconds.
         weights: shape (k,), counts.
+
+    Returns:
+        None if no value occurs.
     """
     order = np.argsort(values, kind="stable")
     ranks = np.cumsum(weights[order])

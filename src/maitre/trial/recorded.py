@@ -18,7 +18,6 @@ from maitre.simulator.rules import SchedulerRules
 from maitre.trial.metrics import summarize
 from maitre.vllm.defaults import default_cell
 
-
 RUN_SD = 0.005
 """Relative spread of one cell's time from run to run: live against fresh starts on the H200 differed by 0 to 1 %."""
 
@@ -51,8 +50,8 @@ class RecordedEngine:
         replay = replay_at_once(self.workload, rules)
         if not replays_exactly(replay, run):
             raise InputError(
-                f"{self.name}, cell {cell}: the schedule that was recorded ({len(run.step_end_s)} steps) is not the one "
-                f"that vLLM {self.recording.vllm_version} should make ({replay.num_steps} steps)",
+                f"{self.name}, cell {cell}: the recorded schedule ({len(run.step_end_s)} steps) is not the one that "
+                f"vLLM {self.recording.vllm_version} should make ({replay.num_steps} steps)",
                 "was the recording made with other flags than it says?",
             )
         return summarize(replay, run.step_end_s, self.workload, rules, engine=self.name)

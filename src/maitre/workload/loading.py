@@ -56,7 +56,8 @@ def load_workload(
     columns = columns or Columns()
     if looks_like_spec(text) and not _exists(text):
         _refuse_columns(columns, text)
-        return draw_workload(parse_spec(text), default_num_requests if num_requests is None else num_requests, seed, name=text, source=f"spec {text}")
+        num_drawn = default_num_requests if num_requests is None else num_requests
+        return draw_workload(parse_spec(text), num_drawn, seed, name=text, source=f"spec {text}")
     if text in REFERENCES and not _exists(text):
         raise UsageError(f"{text}: no such file", f"the reference workload is --reference {text}")
     return limit_requests(_read_file(text, columns), num_requests, seed)
