@@ -189,9 +189,12 @@ class Recorder:
         self.steps: list[tuple[int, ...]] = []
         self.token_steps: dict[str, list[int]] = defaultdict(list)
         """Steps that computed the output tokens of each request."""
+        self.token_gaps: list[tuple[int, int]] = []
+        """Steps of two consecutive tokens of a request with a preemption or a step without a token in between."""
         self.first_scheduled: dict[str, tuple[int, int]] = {}
         """Step of the first admission, and tokens that were cached by then."""
         self.num_preemptions: dict[str, int] = {}
+        self._preemptions_at_token: dict[str, int] = {}
         self._token_ids = itertools.count()
         self._chunks: dict[int, list[int]] = {}
 
@@ -232,12 +235,22 @@ class Recorder:
                 sampled.append([])
                 continue
             sampled.append([next(self._token_ids)])
-            steady += self.token_steps[request_id][-1:] == [step - 1]
-            self.token_steps[request_id].append(step)
+            steady += self.count_token(request_id, step)
         self.steps.append((*work, *queues, steady))
         req_ids = list(scheduled)
         positions = {request_id: position for position, request_id in enumerate(req_ids)}
         return ModelRunnerOutput(req_ids=req_ids, req_id_to_index=positions, sampled_token_ids=sampled)
+
+    def count_token(self, request_id: str, step: int) -> bool:
+        """Write an output token down; true if its predecessor came out of the step before."""
+        steps, num_preemptions = self.token_steps[request_id], self.num_preemptions[request_id]
+        was_preempted = num_preemptions > self._preemptions_at_token.get(request_id, 0)
+        is_steady = steps[-1:] == [step - 1] and not was_preempted
+        if steps and not is_steady:
+            self.token_gaps.append((steps[-1], step))
+        steps.append(step)
+        self._preemptions_at_token[request_id] = num_preemptions
+        return is_steady
 
     def count_work(self, scheduled: dict[str, int]) -> tuple[int, ...]:
         """Decodes and their context; prefills, their tokens and their query-key pairs."""
@@ -287,12 +300,6 @@ class Recorder:
     def describe(self) -> dict[str, Any]:
         """The scenario and what came of it."""
         request_ids = [str(index) for index in range(len(self.requests.prompt_tokens))]
-        gaps = [
-            [before, after]
-            for request_id in request_ids
-            for before, after in itertools.pairwise(self.token_steps[request_id])
-            if after > before + 1
-        ]
         return {
             "rules": asdict(self.rules),
             "requests": {name: value for name, value in asdict(self.requests).items() if value},
@@ -302,7 +309,7 @@ class Recorder:
             "first_token_step": [self.token_steps[key][0] for key in request_ids],
             "last_token_step": [self.token_steps[key][-1] for key in request_ids],
             "num_preemptions": [self.num_preemptions[key] for key in request_ids],
-            "token_gaps": sorted(gaps),
+            "token_gaps": sorted(self.token_gaps),
         }
 
 

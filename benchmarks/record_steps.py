@@ -23,6 +23,7 @@ import argparse
 import importlib.metadata
 import itertools
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -35,9 +36,15 @@ from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-STEP_COLUMNS = ["schedule_start_s", "schedule_end_s", "num_decodes", "decode_context_tokens", "num_prefills", "prefill_tokens", "prefill_attention_pairs", "num_preemptions", "num_running", "num_waiting", "num_free_blocks", "output_start_s", "output_end_s"]
+STEP_COLUMNS = (  # noqa: SIM905
+    "schedule_start_s schedule_end_s num_decodes decode_context_tokens num_prefills prefill_tokens "
+    "prefill_attention_pairs num_preemptions num_running num_waiting num_free_blocks output_start_s output_end_s"
+).split()
 TIME_COLUMNS = [i for i, name in enumerate(STEP_COLUMNS) if name.endswith("_s")]
-MODEL_KEYS = ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size", "dtype", "tie_word_embeddings"]
+MODEL_KEYS = (  # noqa: SIM905
+    "hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size vocab_size dtype "
+    "tie_word_embeddings"
+).split()
 PREFIX_BLOCK_TOKENS = 16
 
 
@@ -46,9 +53,9 @@ class RequestTimes:
     """What happened to one request; the fields are the `request_columns` of a recording."""
 
     arrival_s: float
-    first_scheduled_s: float = np.nan
-    first_token_s: float = np.nan
-    last_token_s: float = np.nan
+    first_scheduled_s: float = math.nan
+    first_token_s: float = math.nan
+    last_token_s: float = math.nan
     num_preemptions: int = 0
     num_cached_tokens: int = 0
 
@@ -97,7 +104,7 @@ class RecordingScheduler(AsyncScheduler):
         for request_id, n in num_scheduled_tokens.items():
             request, times = self.requests[request_id], self.times[request_id]
             computed = request.num_computed_tokens - n  # vLLM has advanced it already
-            if np.isnan(times.first_scheduled_s):
+            if math.isnan(times.first_scheduled_s):
                 times.first_scheduled_s, times.num_cached_tokens = start, computed
             if n == 1 and computed >= request.num_prompt_tokens:
                 decodes, context = decodes + 1, context + computed + 1
@@ -116,7 +123,7 @@ class RecordingScheduler(AsyncScheduler):
         for output in itertools.chain.from_iterable(outputs.outputs for outputs in result.values()):
             if output.new_token_ids:
                 times = self.times[output.request_id]
-                times.first_token_s = end if np.isnan(times.first_token_s) else times.first_token_s
+                times.first_token_s = end if math.isnan(times.first_token_s) else times.first_token_s
                 times.last_token_s = end
         return result
 
@@ -194,9 +201,8 @@ def serve(engine: Any, prompts: list[list[int]], requests: Requests) -> float:
     start, added = time.perf_counter(), 0
     while added < len(prompts) or engine.has_unfinished_requests():
         while added < len(prompts) and requests.arrival_s[added] <= time.perf_counter() - start:
-            params = SamplingParams(
-                temperature=0, max_tokens=requests.output_tokens[added], ignore_eos=True, detokenize=False
-            )
+            length = {"max_tokens": requests.output_tokens[added], "ignore_eos": True}
+            params = SamplingParams(temperature=0, detokenize=False, **length)
             engine.add_request(str(added), {"prompt_token_ids": prompts[added]}, params)
             added += 1
         if engine.has_unfinished_requests():
@@ -245,9 +251,8 @@ class Recorder:
         """Set both limits, serve fresh prompts and sum up; `engine_s` ends with the last step's output."""
         engine, limits = self.llm.llm_engine, [int(limit) for limit in cell.split("x")]
         scheduler = engine.engine_core.engine_core.scheduler
-        prompts = requests.prompts(
-            np.random.default_rng([self.seed, 2, self.num_runs]), self.about["model_config"]["vocab_size"]
-        )
+        rng = np.random.default_rng([self.seed, 2, self.num_runs])
+        prompts = requests.prompts(rng, self.about["model_config"]["vocab_size"])
         self.num_runs += 1
         self.llm.reset_prefix_cache()
         scheduler.restart(*limits)

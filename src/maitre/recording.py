@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,14 @@ from maitre.errors import InputError
 from maitre.files import read_bytes, read_json
 from maitre.records import Cell, Workload
 
+REQUIRED_COLUMNS = (
+    "num_decodes", "decode_context_tokens", "num_prefills", "prefill_tokens", "prefill_attention_pairs",
+    "num_preemptions", "output_end_s",
+)  # fmt: skip
+"""Columns without which a recording proves nothing."""
+
+Count = Annotated[int, Field(ge=1)]
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -23,10 +33,10 @@ class _Section(BaseModel):
 class RecordedServer(_Section):
     """How the server was started."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    gpu_memory_utilization: float = 0.9
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
+    max_model_len: Count
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     enable_prefix_caching: bool = False
     async_scheduling: bool = True
 
@@ -44,12 +54,12 @@ class RecordedRequests(_Section):
 class RecordedCell(_Section):
     """One run at one setting of the dials."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
     repeat: int = 0
     steps: str
     """Name of its array in the .npz: a row a step, a column for each of `step_columns`."""
-    num_steps: int
+    num_steps: Count
     num_preemptions: int
     engine_s: float
     """First schedule to last output, in seconds."""
@@ -71,12 +81,12 @@ class Recording(_Section):
     model_facts: dict[str, Any] = Field(default_factory=dict, alias="model_config")
     """The fields of the model's config.json that decide its speed."""
     server: RecordedServer
-    num_gpu_blocks: int
-    block_size: int = 16
+    num_gpu_blocks: int = Field(ge=2)
+    block_size: Count = 16
     workload: str
     requests: RecordedRequests
     step_columns: list[str]
-    cells: list[RecordedCell]
+    cells: list[RecordedCell] = Field(min_length=1)
 
     @property
     def model_facts_as_config(self) -> dict[str, Any]:
@@ -122,11 +132,14 @@ def load_recording(path: Path) -> tuple[Recording, list[RecordedRun]]:
     try:
         recording = Recording.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{path}: not a recording of maitre: {field}: {first['msg']}", "name a file of schema maitre-recording-1"
-        ) from None
+        raise _wrong_field(path, error) from None
+    try:
+        recorded_workload(recording)
+    except ValidationError as error:
+        raise _wrong_field(path, error, "requests") from None
+    missing = [name for name in REQUIRED_COLUMNS if name not in recording.step_columns]
+    if missing:
+        raise InputError(f"{path}: step_columns: no {', '.join(missing)}", "record the server again")
     return recording, _load_runs(path.with_suffix(".npz"), recording)
 
 
@@ -145,17 +158,34 @@ def recorded_workload(recording: Recording) -> Workload:
     )
 
 
+def _wrong_field(path: Path, error: ValidationError, *parents: str) -> InputError:
+    first = error.errors()[0]
+    field = ".".join(map(str, (*parents, *first["loc"]))) or "the whole file"
+    return InputError(
+        f"{path}: not a recording of maitre: {field}: {first['msg']}", "name a file of schema maitre-recording-1"
+    )
+
+
 def _load_runs(path: Path, recording: Recording) -> list[RecordedRun]:
-    read_bytes(path)
-    runs = []
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            for cell in recording.cells:
-                steps = arrays[cell.steps].astype(np.float64)
-                columns = dict(zip(recording.step_columns, steps.T, strict=True))
-                runs.append(RecordedRun(cell, columns))
-    except KeyError as error:
-        raise InputError(f"{path}: no array {error} for a recorded cell", "keep .json and .npz together") from None
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not the step columns of the recording ({error})", "copy the file again") from None
-    return runs
+    with BytesIO(read_bytes(path)) as content:
+        try:
+            arrays = np.lib.npyio.NpzFile(content, allow_pickle=False)
+            return [RecordedRun(cell, _columns(arrays, cell, recording.step_columns)) for cell in recording.cells]
+        except KeyError as error:
+            raise InputError(f"{path}: {error.args[0]}", "keep .json and .npz together") from None
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(
+                f"{path}: not the step columns of the recording ({error})", "copy both files again"
+            ) from None
+
+
+def _columns(arrays: Any, cell: RecordedCell, names: list[str]) -> dict[str, NDArray[np.float64]]:
+    steps = arrays[cell.steps].astype(np.float64)
+    if steps.shape != (cell.num_steps, len(names)):
+        shape = " × ".join(map(str, steps.shape))
+        raise ValueError(f"{cell.steps} is {shape}, {cell.num_steps} steps × {len(names)} columns were expected")
+    columns = dict(zip(names, steps.T, strict=True))
+    ends = columns["output_end_s"]
+    if not np.isfinite(steps).all() or ends[0] < 0 or ends[-1] <= 0 or (np.diff(ends) < 0).any():
+        raise ValueError(f"{cell.steps} has times that go back, or values that are no numbers")
+    return columns

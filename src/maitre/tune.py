@@ -113,11 +113,12 @@ def tune_recorded(
         seed: of the draws of run-to-run noise.
         on_trial: is told of every finished trial.
     """
-    trials = _run(engine, list(dict.fromkeys([*cells, server.cell])), {}, on_trial)
+    infeasible: dict[Cell, DoesNotFitError] = {}
+    trials = _run(engine, list(dict.fromkeys([*cells, server.cell])), infeasible, on_trial)
     return _conclude(
         engine, trials, server, engine.workload,
         gpu=engine.recording.gpu, calibration=f"recorded with vLLM {engine.recording.vllm_version}",
-        budgets={}, infeasible={}, limits=None, epsilon=epsilon, delta=delta, seed=seed,
+        budgets={}, infeasible=infeasible, limits=None, epsilon=epsilon, delta=delta, seed=seed,
     )  # fmt: skip
 
 
@@ -169,9 +170,7 @@ def _limits(
         return None  # the arrivals, not the GPU, set the rate
     largest = max(budgets.values(), key=lambda budget: budget.kv_tokens)
     most_slots = max(cell.max_num_seqs for cell in budgets)
-    limits = physical_limits(
-        workload, setup.model, setup.gpu, largest, most_slots, setup.server.tensor_parallel_size
-    )
+    limits = physical_limits(workload, setup.model, setup.gpu, largest, most_slots, setup.server.tensor_parallel_size)
     best = max(trial.total_tokens_per_s for trial in trials)
     return limits.model_copy(update={"best_simulated_tokens_per_s": best})
 

@@ -15,7 +15,7 @@ _SECOND_SUFFIXES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 def parse_token_count(text: str) -> int:
     """Read a number of tokens as vLLM does: `8k` is 8,000 and `8K` is 8,192 (vLLM `human_readable_int`, 0.8.5+)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text.strip())
-    if not match or not (value := float(match[1]) * _TOKEN_SUFFIXES[match[2]]).is_integer() or value < 1:
+    if not match or not (value := float(match[1]) * _TOKEN_SUFFIXES[match[2]]).is_integer() or not 1 <= value < 2**31:
         raise UsageError(f"'{text}' is not a number of tokens", "write 8192, 8k (8,000) or 8K (8,192)")
     return int(value)
 

@@ -32,7 +32,7 @@ class GridOptions:
         Raises:
             UsageError: not a cell, or one that vLLM refuses.
         """
-        return parse_cell(self.present) if self.present else None
+        return parse_cell(self.present) if self.present is not None else None
 
     def largest_seqs(self) -> int:
         """The most slots that the grid is sure to have."""
@@ -40,7 +40,7 @@ class GridOptions:
 
         if self.grid == "auto":
             return 1
-        return max(parse_counts(self.max_num_seqs) if self.max_num_seqs else CLASSICAL_SEQS)
+        return max(parse_counts(self.max_num_seqs) if self.max_num_seqs is not None else CLASSICAL_SEQS)
 
     def cells(self, workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
         """The grid.
@@ -57,14 +57,15 @@ class GridOptions:
         from maitre.search import auto_grid, product_grid
         from maitre.search.grid import CLASSICAL_SEQS, CLASSICAL_TOKENS
 
-        given = self.max_num_seqs or self.max_num_batched_tokens
         if self.grid == "auto":
-            if given:
+            if self.max_num_seqs is not None or self.max_num_batched_tokens is not None:
                 raise UsageError("--grid auto chooses the values itself", "leave the lists or --grid auto out")
             return auto_grid(workload, kv_tokens, present)
-        seqs = parse_counts(self.max_num_seqs) if self.max_num_seqs else CLASSICAL_SEQS
-        tokens = parse_counts(self.max_num_batched_tokens) if self.max_num_batched_tokens else CLASSICAL_TOKENS
-        return product_grid(seqs, tokens)
+        seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        return product_grid(
+            CLASSICAL_SEQS if seqs is None else parse_counts(seqs),
+            CLASSICAL_TOKENS if tokens is None else parse_counts(tokens),
+        )
 
 
 CLASSICAL = GridOptions()

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from maitre.cli.numbers import Count, Whole
+
 if TYPE_CHECKING:
     from maitre.gpus import Gpu
     from maitre.models import Model
     from maitre.records import ServerConfig
 
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
 Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 
 
@@ -46,7 +47,7 @@ class ServerOptions:
         """--max-model-len as a number."""
         from maitre.units import parse_token_count
 
-        return parse_token_count(self.max_model_len) if self.max_model_len else None
+        return parse_token_count(self.max_model_len) if self.max_model_len is not None else None
 
     def load(self) -> tuple[Model, Gpu]:
         """The model and the GPU.
@@ -82,7 +83,7 @@ class ServerOptions:
             max_num_batched_tokens=max_num_batched_tokens,
         )
         return ServerConfig(
-            model=model.name,
+            model=self._served_name(model),
             vllm_version=self.vllm_version,
             dtype=self.dtype,
             kv_cache_dtype=self.kv_cache_dtype,
@@ -92,6 +93,15 @@ class ServerOptions:
             block_size=self.block_size,
             **cell.model_dump(),
         )
+
+    def _served_name(self, model: Model) -> str:
+        """What `vllm serve` is given: the directory that the user named, or else the model's public name."""
+        from pathlib import Path
+
+        path = Path(self.model or "")
+        if self.model and path.exists():
+            return str(path.parent if path.is_file() else path)
+        return model.name
 
 
 NO_SERVER = ServerOptions()
@@ -106,7 +116,7 @@ class SchedulerOptions:
     _: KW_ONLY
     enable_prefix_caching: bool = True
     """Requests share the KV cache of equal prefixes."""
-    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold: Whole = 0
     """Most prompt tokens of one request in a step; 0 for no limit."""
     watermark: float = 0.0
     """Share of the KV pool that stays free when a request is admitted (vLLM 0.24 and later)."""

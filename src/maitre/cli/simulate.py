@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from maitre.cli.grid_options import CLASSICAL, GridOptions
-from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, Count, SchedulerOptions, ServerOptions
+from maitre.cli.numbers import Count
+from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, SchedulerOptions, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
     from maitre.records import Cell, Workload
     from maitre.tune import Setup
+
+MOST_DRAWN_REQUESTS = 65_536
+"""However many slots there are; --num-requests can ask for more."""
 
 
 def simulate(
@@ -42,9 +46,7 @@ def simulate(
     traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
     check_open_loop(traffic, open_loop=open_loop)
     with trial_progress(len({*cells, setup.server.cell})) as on_trial:
-        study = tune_simulated(
-            traffic, setup, cells, open_loop=open_loop, seed=workload.seed, on_trial=on_trial
-        )
+        study = tune_simulated(traffic, setup, cells, open_loop=open_loop, seed=workload.seed, on_trial=on_trial)
     if json:
         print(study.model_dump_json(indent=1))
     else:
@@ -72,7 +74,8 @@ def prepare(
     config = server.server(model, gpu)
     config = scheduler.apply(config.at(present) if present else config)
     check_server(config, model.max_position_embeddings)
-    traffic = workload.load(max(1000, REQUESTS_PER_SLOT * max(grid.largest_seqs(), config.max_num_seqs)))
+    most_slots = max(grid.largest_seqs(), config.max_num_seqs)
+    traffic = workload.load(min(max(1000, REQUESTS_PER_SLOT * most_slots), MOST_DRAWN_REQUESTS))
     setup = Setup(config, model, gpu, num_gpu_blocks)
     cells = grid.cells(traffic, setup.kv_budget(config.cell).kv_tokens, config.cell)
     return traffic, setup, cells

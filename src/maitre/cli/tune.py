@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from maitre.cli.grid_options import CLASSICAL, GridOptions
-from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, Count, SchedulerOptions, ServerOptions
+from maitre.cli.numbers import Count
+from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, SchedulerOptions, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -57,7 +59,13 @@ def tune(
     from maitre.errors import UsageError
 
     if engine.startswith("recorded:"):
-        finished = _tune_recorded(workload, server, grid, Path(engine.removeprefix("recorded:")), study, epsilon, delta)
+        of_the_recording = (replace(workload, seed=0), server, scheduler, num_gpu_blocks, open_loop)
+        if of_the_recording != (NO_WORKLOAD, NO_SERVER, DEFAULT_SCHEDULER, None, False):
+            raise UsageError(
+                "a recording has its own workload, model, GPU and flags", "leave them out; --present and the lists stay"
+            )
+        recording = Path(engine.removeprefix("recorded:"))
+        finished = _tune_recorded(grid, recording, study, epsilon, delta, workload.seed)
     elif engine == "simulated":
         finished = _tune_simulated(
             workload, server, scheduler, grid, num_gpu_blocks, study, epsilon, delta, open_loop=open_loop
@@ -93,22 +101,18 @@ def _tune_simulated(
 
 
 def _tune_recorded(
-    workload: WorkloadOptions, server: ServerOptions, grid: GridOptions, recording: Path, path: Path | None,
-    epsilon: float, delta: float,
-) -> Study:  # fmt: skip
-    from maitre.errors import UsageError
+    grid: GridOptions, recording: Path, path: Path | None, epsilon: float, delta: float, seed: int
+) -> Study:
     from maitre.study import StudyDirectory
     from maitre.trial import RecordedEngine
     from maitre.tune import tune_recorded
 
-    if workload.workload or workload.reference or server.model or server.gpu:
-        raise UsageError("a recording has its own workload, model and GPU", "leave them out")
     engine = RecordedEngine(recording)
     config = _recorded_server(engine, grid.present_cell())
     cells = _recorded_cells(engine, grid)
     directory = StudyDirectory.create(path or _fresh_path(engine.workload.name), engine.workload)
     return directory.finish(
-        tune_recorded(engine, config, cells, epsilon=epsilon, delta=delta, on_trial=directory.add_trial)
+        tune_recorded(engine, config, cells, epsilon=epsilon, delta=delta, seed=seed, on_trial=directory.add_trial)
     )
 
 
@@ -119,8 +123,8 @@ def _recorded_cells(engine: RecordedEngine, grid: GridOptions) -> Sequence[Cell]
 
     if grid.grid == "auto":
         raise UsageError("a recording has a fixed grid", "leave --grid auto out")
-    seqs = parse_counts(grid.max_num_seqs) if grid.max_num_seqs else None
-    tokens = parse_counts(grid.max_num_batched_tokens) if grid.max_num_batched_tokens else None
+    seqs = parse_counts(grid.max_num_seqs) if grid.max_num_seqs is not None else None
+    tokens = parse_counts(grid.max_num_batched_tokens) if grid.max_num_batched_tokens is not None else None
     cells = [
         cell
         for cell in engine.cells

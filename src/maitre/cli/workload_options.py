@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from maitre.cli.numbers import Whole
 from maitre.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ class WorkloadOptions:
     _: KW_ONLY
     reference: str | None = None
     """A reference workload instead: chat, rag, coding, summarisation or batch."""
-    num_requests: int | None = None
+    num_requests: Whole | None = None
     """Requests to draw from a spec or a reference (1000 when not given; four a slot where there is a grid), or at most
     to take from a file: the first ones in time, or a random sample when there are no times."""
-    seed: int = 0
+    seed: Whole = 0
     """Seed of the draw."""
     prompt_column: str | None = None
     """Column of the prompt lengths in tokens; nested JSON fields as usage.prompt_tokens. Recognised when not given."""

@@ -29,8 +29,9 @@ def _assign_shared_keys(
     workload: Workload, prefix_hashes: tuple[tuple[int, ...], ...], block_size: int
 ) -> list[NDArray[np.int64]]:
     chunk = workload.prefix_block_tokens or block_size
-    first_key_of: dict[tuple[int, int], int] = {}
-    """By hash and position: a prompt that ends inside a chunk shares the blocks that it fills."""
+    nodes: dict[tuple[int, int], int] = {}
+    """The tree of prefixes: a parent and a hash make a node. A prompt that ends inside it shares the blocks it fills."""
+    first_keys: list[int] = []
     num_keys = 0
     keys = []
     for hashes, prompt, output in zip(
@@ -38,16 +39,17 @@ def _assign_shared_keys(
     ):
         pieces = []
         num_prompt_blocks = prompt // block_size
-        first = 0
+        first, node = 0, -1
         for position, prefix_hash in enumerate(hashes):
             if first == num_prompt_blocks:
                 break
             end = (position + 1) * chunk // block_size
-            first_key = first_key_of.setdefault((prefix_hash, position), num_keys)
-            if first_key == num_keys:
+            node = nodes.setdefault((node, prefix_hash), len(nodes))
+            if node == len(first_keys):
+                first_keys.append(num_keys)
                 num_keys += end - first
             last = min(end, num_prompt_blocks)
-            pieces.append(np.arange(first_key, first_key + last - first))
+            pieces.append(np.arange(first_keys[node], first_keys[node] + last - first))
             first = last
         num_own = (prompt + output) // block_size - first
         pieces.append(np.arange(num_keys, num_keys + num_own))

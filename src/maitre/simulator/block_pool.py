@@ -179,27 +179,29 @@ class PrefixCachingBlockPool:
         owns = self._block_of_key[keys] == blocks
         self._block_of_key[keys[owns]] = -1
         if self._copies:
-            for key, block in zip(keys.tolist(), blocks.tolist(), strict=True):
-                self._forget_copy(key, block)
+            self._forget_copies(
+                [(k, b) for k, b in zip(keys.tolist(), blocks.tolist(), strict=True) if k in self._copies]
+            )
 
     def _forget_one(self, block: int) -> None:
         key = int(self._key_of_block[block])
         self._key_of_block[block] = -1
         if self._block_of_key[key] == block:
             self._block_of_key[key] = -1
-        if self._copies:
-            self._forget_copy(key, block)
+        if key in self._copies:
+            self._forget_copies([(key, block)])
 
-    def _forget_copy(self, key: int, block: int) -> None:
-        copies = self._copies.get(key)
-        if copies is None:
-            return
-        if block in copies:
-            copies.remove(block)
-        elif self._block_of_key[key] < 0:
-            self._block_of_key[key] = copies.pop(0)
-        if not copies:
-            del self._copies[key]
+    def _forget_copies(self, forgotten: list[tuple[int, int]]) -> None:
+        """Of keys with several blocks these blocks are gone: if it was the first one, the next one answers."""
+        for key, block in forgotten:
+            if block in self._copies[key]:
+                self._copies[key].remove(block)
+        for key, _ in forgotten:
+            copies = self._copies.get(key)
+            if copies and self._block_of_key[key] < 0:
+                self._block_of_key[key] = copies.pop(0)
+            if copies is not None and not copies:
+                del self._copies[key]
 
 
 class _FreeQueue:

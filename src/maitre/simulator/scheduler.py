@@ -171,12 +171,12 @@ class Scheduler:
             while sequence.is_running and not self._can_extend(sequence, chunk, tick):
                 victim = self._choose_victim()
                 num_preemptions += 1
+                num_scheduled = 0
                 if victim in served:  # possible under the priority policy: its tokens are free again
                     del served[victim]
-                    budget += 1 if victim.is_decoding else work.remove(victim)
-                    self._preempt(victim, tick, num_scheduled=1, returning=returning)
-                else:
-                    self._preempt(victim, tick, num_scheduled=0, returning=returning)
+                    num_scheduled = 1 if victim.is_decoding else work.remove(victim)
+                    budget += num_scheduled
+                self._preempt(victim, tick, num_scheduled, returning)
                 if victim in queue:
                     queue.remove(victim)
             if not sequence.is_running:
@@ -219,7 +219,7 @@ class Scheduler:
             return max(self.running, key=lambda s: (s.priority, s.arrival_s, s.index))
         return next(reversed(self.running))
 
-    def _preempt(self, sequence: Sequence, tick: int, *, num_scheduled: int, returning: dict[Sequence, None]) -> None:
+    def _preempt(self, sequence: Sequence, tick: int, num_scheduled: int, returning: dict[Sequence, None]) -> None:
         """Take slot and blocks from a running sequence; it waits in front and computes everything again.
 
         Args:
@@ -228,15 +228,17 @@ class Scheduler:
             num_scheduled: tokens that this step had already given to it.
             returning: sequences that got no token in the step before.
         """
-        if sequence.is_decoding:
-            self.decodes.remove(sequence, tick)
+        num_in_flight = 0
+        if sequence.is_decoding or sequence.is_ending:
             if sequence not in returning:
+                num_in_flight = self.rules.in_flight_steps - 1
                 sequence.last_token_step = self.num_steps - 1
-        elif not sequence.is_ending:
+            if sequence.is_decoding:
+                self.decodes.remove(sequence, tick)
+        else:
             self.prefilling.remove(sequence)
-        num_in_flight = self.rules.in_flight_steps - 1 if sequence.num_output_tokens else 0
         num_computed = sequence.num_computed_tokens
-        self.pool.release(sequence, num_computed + num_scheduled, num_computed - num_in_flight)
+        self.pool.release(sequence, num_computed + num_scheduled, num_computed + num_scheduled - num_in_flight)
         sequence.num_lost_tokens = num_computed
         sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1

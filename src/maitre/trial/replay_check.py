@@ -13,9 +13,9 @@ from maitre.gpus import find_gpu
 from maitre.kv_budget import kv_bytes_per_token
 from maitre.models import parse_model_config
 from maitre.recording import RecordedRun, Recording, load_recording, recorded_workload
-from maitre.records import Cell, Record, ServerConfig
-from maitre.simulator.replay import replay_at_once
-from maitre.trial.recorded import recorded_rules
+from maitre.records import Cell, Record, ServerConfig, Workload
+from maitre.simulator.replay import replay_arrivals, replay_at_once
+from maitre.trial.recorded import num_columns_off, recorded_rules
 from maitre.vllm.defaults import capture_sizes
 
 
@@ -43,6 +43,8 @@ class ReplayReport(Record):
     gpu: str
     model: str
     calibration: str
+    open_loop: bool
+    """Requests arrived over time, so the schedule depends on how long steps take and cannot be exact."""
     cells: tuple[ReplayedCell, ...]
     mean_abs_error: float
     """Mean of |predicted / recorded − 1| over the cells that were not calibrated on."""
@@ -68,13 +70,15 @@ def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
     if calibrate_on:
         source = f"the cells {', '.join(map(str, calibrate_on))} of {path.name}"
         calibration = fit_step_time([by_cell[cell] for cell in calibrate_on], calibration, source)
-    cells = tuple(_replay_cell(recording, run, calibration, set(calibrate_on)) for run in runs)
+    workload = recorded_workload(recording)
+    cells = tuple(_replay_cell(recording, workload, run, calibration, set(calibrate_on)) for run in runs)
     errors = [abs(cell.predicted_s / cell.recorded_s - 1) for cell in cells if not cell.calibrated_on]
     return ReplayReport(
         recording=str(path),
         gpu=recording.gpu,
         model=recording.model,
         calibration=calibration.summary,
+        open_loop=workload.arrival_s is not None,
         cells=cells,
         mean_abs_error=float(np.mean(errors)) if errors else 0.0,
         max_abs_error=float(np.max(errors)) if errors else 0.0,
@@ -83,7 +87,8 @@ def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
 
 def recorded_prior(recording: Recording) -> Calibration:
     """The roofline prior of the recorded model and GPU."""
-    model = parse_model_config(recording.model_facts_as_config, f"model_config of the recording ({recording.model})")
+    facts = parse_model_config(recording.model_facts_as_config, f"model_config of the recording ({recording.model})")
+    model = facts.model_copy(update={"name": recording.model})
     gpu = find_gpu(recording.gpu.split("(")[0].strip())
     server = ServerConfig(
         model=recording.model,
@@ -103,11 +108,16 @@ def predict_s(calibration: Calibration, run: RecordedRun) -> float:
 
 
 def _replay_cell(
-    recording: Recording, run: RecordedRun, calibration: Calibration, calibrated_on: set[Cell]
+    recording: Recording, workload: Workload, run: RecordedRun, calibration: Calibration, calibrated_on: set[Cell]
 ) -> ReplayedCell:
     recorded = run.recorded
-    replay = replay_at_once(recorded_workload(recording), recorded_rules(recording, recorded.cell))
-    shared = sorted(replay.columns.keys() & run.columns.keys())
+    rules = recorded_rules(recording, recorded.cell)
+    if workload.arrival_s is None:
+        replay = replay_at_once(workload, rules)
+        predicted_s = float(replay.steps_s(calibration.step_time).sum())
+    else:
+        replay = replay_arrivals(workload, rules, calibration.step_time)
+        predicted_s = float(replay.step_end_s[-1]) if replay.step_end_s is not None else 0.0
     return ReplayedCell(
         max_num_seqs=recorded.max_num_seqs,
         max_num_batched_tokens=recorded.max_num_batched_tokens,
@@ -116,8 +126,8 @@ def _replay_cell(
         num_preemptions=int(replay.num_preemptions.sum()),
         recorded_num_steps=len(run.step_end_s),
         recorded_num_preemptions=int(run.columns["num_preemptions"].sum()),
-        num_columns_off=sum(not np.array_equal(replay.columns[name], run.columns[name]) for name in shared),
-        predicted_s=float(replay.steps_s(calibration.step_time).sum()),
+        num_columns_off=num_columns_off(replay, run),
+        predicted_s=predicted_s,
         recorded_s=float(run.step_end_s[-1]),
         calibrated_on=recorded.cell in calibrated_on,
     )

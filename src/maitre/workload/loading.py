@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
+_MAX_REQUESTS = 10_000_000
 
 
 def load_workload(
@@ -51,6 +52,8 @@ def load_workload(
     """
     if num_requests is not None and num_requests < 1:
         raise UsageError(f"{num_requests} requests are too few", "ask for 1 or more")
+    if num_requests is not None and num_requests > _MAX_REQUESTS:
+        raise UsageError(f"{num_requests:,} requests are too many", f"ask for {_MAX_REQUESTS:,} or fewer")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "write 0 or more")
     columns = columns or Columns()
