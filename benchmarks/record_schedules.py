@@ -161,7 +161,7 @@ def draw_requests(rng: random.Random, count: int, block_size: int, caches: bool)
 
 def share_prefixes(rng: random.Random, requests: Requests, block_size: int) -> None:
     """Let prompts go on from common beginnings, or be the same from beginning to end."""
-    chunk = requests.prefix_block_tokens = block_size * rng.choice((1, 1, 2, 4))
+    chunk = requests.prefix_block_tokens = int(block_size * rng.choice((1, 1, 2, 4, 0.5, 1.5)))
     hashes = itertools.count()
     trunks = [list(itertools.islice(hashes, rng.randint(1, 12))) for _ in range(rng.randint(1, 6))]
     twin_share = rng.choice((0, 0.2, 0.6))

@@ -73,7 +73,7 @@ def parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        at_end = error.pos >= len(text.rstrip()) - 1
+        at_end = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated string")
         what = "the JSON ends too early; the file looks truncated" if at_end else f"not valid JSON ({error.msg})"
         raise InputError(f"{name}, line {error.lineno}, column {error.colno}: {what}", "write the file again") from None
     except (ValueError, RecursionError):

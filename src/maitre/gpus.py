@@ -62,7 +62,8 @@ def find_gpu(name: str) -> Gpu:
 
 
 def _short(gpu: Gpu) -> str:
-    return min((gpu.name, *gpu.aliases), key=len)
+    bare = " ".join(word for word in gpu.name.split() if word.lower() not in _MAKERS)
+    return min((bare, *gpu.aliases), key=len)
 
 
 def _fold(name: str) -> str:

@@ -257,7 +257,9 @@ class Recommendation(Record):
     gain_low: float
     gain_high: float
     num_measured: int
+    """Cells run on a real server; 0 when the simulator answered."""
     measured_s: float
+    """Seconds that those runs took."""
     epsilon: float
     delta: float
     probability_within_epsilon: float | None

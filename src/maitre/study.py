@@ -8,8 +8,10 @@ study.json      the whole study, rewritten at the end
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 from pydantic import ValidationError
 
@@ -19,10 +21,22 @@ from maitre.records import Study, Trial, Workload
 
 
 class StudyDirectory:
-    """Where one study is kept."""
+    """Where one study is kept. As a context it removes what it made, if there is an error before the first trial."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._made: list[Path] = []
+        """The directory and its parents, as far as they are new; the innermost first."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error and self._made and not (self.path / "trials.jsonl").exists():
+            (self.path / "workload.json").unlink(missing_ok=True)
+            with suppress(OSError):  # somebody else has put something into it
+                for path in self._made:
+                    path.rmdir()
 
     @classmethod
     def create(cls, path: Path, workload: Workload) -> StudyDirectory:
@@ -35,11 +49,13 @@ class StudyDirectory:
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise UsageError(f"{path} exists already", "name a new directory with --study")
+            directory = cls(path)
+            directory._made = [folder for folder in (path, *path.parents) if not folder.exists()]
             path.mkdir(parents=True, exist_ok=True)
             (path / "workload.json").write_text(workload.model_dump_json(), "utf-8")
         except OSError as error:
             raise _disk_failure(path, error) from error
-        return cls(path)
+        return directory
 
     def add_trial(self, trial: Trial) -> None:
         """Append a finished trial; it is on disk when this returns."""

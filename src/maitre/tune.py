@@ -44,7 +44,14 @@ class Setup:
             DoesNotFitError: the model leaves no room for a pool.
         """
         if self.num_gpu_blocks is not None:
-            return kv_budget_from_blocks(self.num_gpu_blocks, self.server.block_size, self.model)
+            return kv_budget_from_blocks(
+                self.num_gpu_blocks,
+                self.server.block_size,
+                self.model,
+                kv_cache_dtype=self.server.kv_cache_dtype,
+                tensor_parallel_size=self.server.tensor_parallel_size,
+                dtype=self.server.dtype,
+            )
         return estimate_kv_budget(self.model, self.gpu, self.server.at(cell))
 
 
@@ -199,16 +206,18 @@ def _conclude(
         infeasible={str(cell): str(error.args[0]) for cell, error in infeasible.items()},
         budgets={str(cell): budget for cell, budget in budgets.items()},
         limits=limits,
-        findings=tuple(_findings(trials, workload.num_requests, recommendation)),
+        findings=tuple(_findings(trials, workload.num_requests, recommendation, open_loop=open_loop)),
         recommended=recommendation.recommended,
         recommendation=recommendation,
     )
 
 
-def _findings(trials: Sequence[Trial], num_requests: int, recommendation: Recommendation) -> list[Finding]:
+def _findings(
+    trials: Sequence[Trial], num_requests: int, recommendation: Recommendation, *, open_loop: bool
+) -> list[Finding]:
     findings = []
     most_slots = max(trial.max_num_seqs for trial in trials)
-    if num_requests < REQUESTS_PER_SLOT * most_slots:
+    if not open_loop and num_requests < REQUESTS_PER_SLOT * most_slots:
         findings.append(
             Finding(
                 code="few-requests",

@@ -39,9 +39,9 @@ def format_bytes(num_bytes: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Write a duration for people with three significant figures: `430 µs`, `27.1 ms`, `1.24 s`, `3 min 20 s`."""
-    if seconds < 1e-3:
+    if seconds < 999.5e-6:
         return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:
         return f"{seconds:.3g} s"

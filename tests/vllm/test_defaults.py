@@ -12,7 +12,10 @@ from maitre.vllm import (
     check_server,
     default_cell,
     default_gpu_memory_utilization,
+    keeps_large_blocks_whole,
+    num_cuda_graphs,
     parse_version,
+    sampler_bytes_per_logit,
     subtracts_cuda_graphs,
     uses_v2_model_runner,
 )
@@ -135,6 +138,25 @@ def test_model_runners():
 )
 def test_when_the_graphs_come_out_of_the_pool(version, architecture, subtracted):
     assert subtracts_cuda_graphs(version, architecture) is subtracted
+
+
+@pytest.mark.parametrize(
+    ("version", "num_bytes"),
+    [("0.19.1", 14), ("0.22.1", 14), ("0.25.1", 6), ("0.26.0", 2), ("0.27.1", 6), ("0.28.0", 2)],
+)
+def test_what_the_sampler_holds_for_each_logit(version, num_bytes):
+    assert sampler_bytes_per_logit(version, "Qwen2ForCausalLM", 2) == num_bytes
+
+
+def test_graphs_are_piecewise_and_full():
+    cell = Cell(max_num_seqs=256, max_num_batched_tokens=8192)
+    assert num_cuda_graphs("0.26.0", cell) == 51 + 35  # as a public start-up log of vLLM says
+    assert num_cuda_graphs("0.10.2", cell) == 67
+
+
+def test_weights_are_loaded_in_whole_blocks_from_022_on():
+    assert keeps_large_blocks_whole("0.22.1")
+    assert not keeps_large_blocks_whole("0.19.1")
 
 
 @pytest.mark.parametrize(

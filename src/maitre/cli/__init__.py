@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     except MaitreError as error:
         code = _complain(str(error.args[0]), error.hint, error.exit_code)
     except KeyboardInterrupt:
-        code = _complain("interrupted", "the same command goes on with what is finished", 130)
+        code = _complain("interrupted", "tune keeps the finished trials in its study", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

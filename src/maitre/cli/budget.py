@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
+from maitre.cli.numbers import Count
+from maitre.cli.server_options import NO_SERVER, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -15,85 +15,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table
 
-    from maitre.gpus import Gpu
-    from maitre.models import Model
     from maitre.records import KvBudget, ServerConfig
 
     IntVector = NDArray[np.int64]
 
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
-Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class ServerOptions:
-    """The server: a model on a GPU, and vLLM's flags, each at vLLM's own default when it is not given."""
-
-    _: KW_ONLY
-    model: str | None = None
-    """A model's directory or config.json, or the name of a well-known one such as Qwen2.5-14B."""
-    gpu: str | None = None
-    """The GPU, such as H200, A100-80GB or "RTX 4090"; with tensor parallelism each of them."""
-    dtype: str = "auto"
-    """Data type of the weights."""
-    kv_cache_dtype: str = "auto"
-    """Data type of the KV cache: auto, bfloat16, fp8 …"""
-    tensor_parallel_size: Count = 1
-    """GPUs that share the model."""
-    gpu_memory_utilization: Share | None = None
-    """Share of the GPU's memory that vLLM takes."""
-    max_model_len: str | None = None
-    """Longest sequence in tokens; the model's own when not given."""
-    max_num_seqs: Count | None = None
-    """Most sequences that run at once."""
-    max_num_batched_tokens: str | None = None
-    """Token budget of one step, such as 8192 or 8K."""
-    block_size: Count = 16
-    """Tokens in a block of the KV cache."""
-    vllm_version: str = "0.26.0"
-    """Defaults and memory accounting differ by version."""
-
-    def model_len(self) -> int | None:
-        """--max-model-len as a number."""
-        from maitre.units import parse_token_count
-
-        return parse_token_count(self.max_model_len) if self.max_model_len else None
-
-    def server(self, model: Model, gpu: Gpu) -> ServerConfig:
-        """The server that these flags start, vLLM's defaults filled in."""
-        from maitre.records import ServerConfig
-        from maitre.units import parse_token_count
-        from maitre.vllm import default_cell, default_gpu_memory_utilization
-
-        length = self.model_len() or model.max_position_embeddings
-        tokens = parse_token_count(self.max_num_batched_tokens) if self.max_num_batched_tokens else None
-        cell = default_cell(
-            self.vllm_version,
-            gpu.name,
-            gpu.memory_bytes,
-            length,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=tokens,
-        )
-        return ServerConfig(
-            model=model.name,
-            vllm_version=self.vllm_version,
-            dtype=self.dtype,
-            kv_cache_dtype=self.kv_cache_dtype,
-            tensor_parallel_size=self.tensor_parallel_size,
-            gpu_memory_utilization=self.gpu_memory_utilization or default_gpu_memory_utilization(self.vllm_version),
-            max_model_len=length,
-            block_size=self.block_size,
-            **cell.model_dump(),
-        )
-
 
 def budget(
     workload: WorkloadOptions = NO_WORKLOAD,
-    server: ServerOptions = ServerOptions(),
+    server: ServerOptions = NO_SERVER,
     *,
+    max_num_seqs: Count | None = None,
+    max_num_batched_tokens: str | None = None,
     blocks: Count | None = None,
+    compiled: Annotated[bool, Parameter(negative="")] = False,
     prompt_tokens: Count | None = None,
     output_tokens: Count | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -102,8 +36,14 @@ def budget(
 
     Parameters
     ----------
+    max_num_seqs
+        Most sequences that run at once; vLLM's default for the GPU when not given.
+    max_num_batched_tokens
+        Token budget of one step, such as 8192 or 8K; vLLM's default for the GPU when not given.
     blocks
         The pool of a running server instead of --gpu: num_gpu_blocks from vLLM's log or metrics.
+    compiled
+        vLLM finds its compiled graphs in the cache, as every later start of the same shape does: a larger pool.
     prompt_tokens
         Prompt length to count sequences at, instead of a workload.
     output_tokens
@@ -111,41 +51,55 @@ def budget(
     json
         Print the budget as JSON.
     """
-    pool, config = _pool(server, blocks)
-    if pool is None:
+    if server.model is not None and server.gpu is None and blocks is None:
         return _print_bytes_per_token(server, as_json=json)
+    if blocks is not None:
+        pool, later, config = _given_pool(server, blocks), None, None
+    else:
+        pool, later, config = _estimated_pool(server, max_num_seqs, max_num_batched_tokens, compiled=compiled)
     lengths = _lengths(workload, prompt_tokens, output_tokens)
     fit = _fit(pool, lengths, config.max_model_len if config else server.model_len())
     if json:
         _print_json(pool, config, fit)
     else:
         _print_budget(pool, config, fit, lengths)
+        _print_later_pool(pool, later)
     return 0
 
 
-def _pool(options: ServerOptions, blocks: int | None) -> tuple[KvBudget | None, ServerConfig | None]:
-    """The pool and the server it belongs to, as far as the options tell: None without GPU and without blocks."""
+def _given_pool(options: ServerOptions, blocks: int) -> KvBudget:
+    """The pool that --blocks names."""
     from maitre.errors import UsageError
-    from maitre.gpus import find_gpu
-    from maitre.kv_budget import estimate_kv_budget, kv_budget_from_blocks, kv_bytes_per_token
-    from maitre.models import load_attention, load_model
+    from maitre.kv_budget import kv_budget_from_blocks
+    from maitre.models import load_attention
 
-    if blocks is not None:
-        if options.gpu is not None:
-            raise UsageError("--blocks gives the pool, --gpu would compute it", "leave one of them out")
-        given = kv_budget_from_blocks(blocks, options.block_size)
-        if options.model is None:
-            return given, None
-        shape = load_attention(options.model)
-        per_token = kv_bytes_per_token(shape, options.kv_cache_dtype, options.tensor_parallel_size, options.dtype)
-        return given.model_copy(update={"kv_bytes_per_token": per_token}), None
+    if options.gpu is not None:
+        raise UsageError("--blocks gives the pool, --gpu would compute it", "leave one of them out")
+    return kv_budget_from_blocks(
+        blocks,
+        options.block_size,
+        load_attention(options.model) if options.model is not None else None,
+        kv_cache_dtype=options.kv_cache_dtype,
+        tensor_parallel_size=options.tensor_parallel_size,
+        dtype=options.dtype,
+    )
+
+
+def _estimated_pool(
+    options: ServerOptions, max_num_seqs: int | None, max_num_batched_tokens: str | None, *, compiled: bool
+) -> tuple[KvBudget, KvBudget | None, ServerConfig]:
+    """The pool of the server that the flags start, that of a later start where it differs, and the server."""
+    from maitre.errors import UsageError
+    from maitre.kv_budget import estimate_kv_budget
+    from maitre.units import parse_token_count
+
     if options.model is None:
         raise UsageError("no model is given", "--model NAME_OR_DIRECTORY --gpu GPU, or --blocks N for a known pool")
-    if options.gpu is None:
-        return None, None
-    model, gpu = load_model(options.model), find_gpu(options.gpu)
-    config = options.server(model, gpu)
-    return estimate_kv_budget(model, gpu, config), config
+    model, gpu = options.load()
+    tokens = parse_token_count(max_num_batched_tokens) if max_num_batched_tokens is not None else None
+    config = options.server(model, gpu, max_num_seqs, tokens)
+    later = estimate_kv_budget(model, gpu, config, compiles=False)
+    return (later, None, config) if compiled else (estimate_kv_budget(model, gpu, config), later, config)
 
 
 def _lengths(
@@ -232,6 +186,12 @@ def _print_budget(
     )
     for line in _fit_lines(config, fit, lengths):
         console.print(line, soft_wrap=True)
+
+
+def _print_later_pool(first: KvBudget, later: KvBudget | None) -> None:
+    """Say how much larger the pool gets once the compiled graphs are cached, where that is half a per cent or more."""
+    if later is not None and (gain := later.kv_tokens / first.kv_tokens - 1) >= 0.005:
+        print(f"a later start finds its graphs compiled: {later.kv_tokens:,} tokens, +{gain:.1%} (--compiled)")
 
 
 def _parts_table(pool: KvBudget) -> Table:

@@ -45,9 +45,9 @@ def _print(report: ReplayReport) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for header in ("seqs × tokens", "steps", "recorded", "preempted", "recorded", "predicted s", "recorded s", "error"):
-        table.add_column(header, justify="right")
+        table.add_column(header, justify="right", no_wrap=True)
     for cell in report.cells:
         error = "fitted" if cell.calibrated_on else f"{100 * (cell.predicted_s / cell.recorded_s - 1):+.2f} %"
         table.add_row(

@@ -25,7 +25,7 @@ def simulate(
     scheduler: SchedulerOptions = DEFAULT_SCHEDULER,
     grid: GridOptions = CLASSICAL,
     *,
-    num_gpu_blocks: Count | None = None,
+    blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -33,8 +33,9 @@ def simulate(
 
     Parameters
     ----------
-    num_gpu_blocks
-        The KV pool of every cell, if you know it from vLLM's log or metrics; estimated for each cell when not given.
+    blocks
+        The KV pool of every cell, if you know num_gpu_blocks from vLLM's log or metrics; estimated for each cell when
+        not given.
     open_loop
         Requests come at the workload's own times; without it all are there at once, which measures capacity.
     json
@@ -43,7 +44,7 @@ def simulate(
     from maitre.cli.progress import trial_progress
     from maitre.tune import tune_simulated
 
-    traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
+    traffic, setup, cells = prepare(workload, server, scheduler, grid, blocks)
     check_open_loop(traffic, open_loop=open_loop)
     with trial_progress(len({*cells, setup.server.cell})) as on_trial:
         study = tune_simulated(traffic, setup, cells, open_loop=open_loop, seed=workload.seed, on_trial=on_trial)

@@ -30,7 +30,7 @@ def tune(
     grid: GridOptions = CLASSICAL,
     *,
     engine: str = "simulated",
-    num_gpu_blocks: Count | None = None,
+    blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
     epsilon: Fraction = 0.02,
     delta: Fraction = 0.05,
@@ -43,8 +43,9 @@ def tune(
     ----------
     engine
         Who runs the cells: simulated, or recorded:FILE.json for a recording of a real server.
-    num_gpu_blocks
-        The KV pool of every cell, if you know it from vLLM's log or metrics; estimated for each cell when not given.
+    blocks
+        The KV pool of every cell, if you know num_gpu_blocks from vLLM's log or metrics; estimated for each cell when
+        not given.
     open_loop
         Requests come at the workload's own times; without it all are there at once, which measures capacity.
     epsilon
@@ -59,7 +60,7 @@ def tune(
     from maitre.errors import UsageError
 
     if engine.startswith("recorded:"):
-        of_the_recording = (replace(workload, seed=0), server, scheduler, num_gpu_blocks, open_loop)
+        of_the_recording = (replace(workload, seed=0), server, scheduler, blocks, open_loop)
         if of_the_recording != (NO_WORKLOAD, NO_SERVER, DEFAULT_SCHEDULER, None, False):
             raise UsageError(
                 "a recording has its own workload, model, GPU and flags", "leave them out; --present and the lists stay"
@@ -68,7 +69,7 @@ def tune(
         finished = _tune_recorded(grid, recording, study, epsilon, delta, workload.seed)
     elif engine == "simulated":
         finished = _tune_simulated(
-            workload, server, scheduler, grid, num_gpu_blocks, study, epsilon, delta, open_loop=open_loop
+            workload, server, scheduler, grid, blocks, study, epsilon, delta, open_loop=open_loop
         )
     else:
         raise UsageError(f"engine '{engine}' is not known", "choose simulated or recorded:FILE.json")
@@ -88,7 +89,7 @@ def _tune_simulated(
     traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
     check_open_loop(traffic, open_loop=open_loop)
     directory = StudyDirectory.create(path or _fresh_path(traffic.name), traffic)
-    with trial_progress(len({*cells, setup.server.cell})) as show:
+    with directory, trial_progress(len({*cells, setup.server.cell})) as show:
 
         def keep(trial: Trial) -> None:
             directory.add_trial(trial)
@@ -110,10 +111,11 @@ def _tune_recorded(
     engine = RecordedEngine(recording)
     config = _recorded_server(engine, grid.present_cell())
     cells = _recorded_cells(engine, grid)
-    directory = StudyDirectory.create(path or _fresh_path(engine.workload.name), engine.workload)
-    return directory.finish(
-        tune_recorded(engine, config, cells, epsilon=epsilon, delta=delta, seed=seed, on_trial=directory.add_trial)
-    )
+    with StudyDirectory.create(path or _fresh_path(engine.workload.name), engine.workload) as directory:
+        finished = tune_recorded(
+            engine, config, cells, epsilon=epsilon, delta=delta, seed=seed, on_trial=directory.add_trial
+        )
+    return directory.finish(finished)
 
 
 def _recorded_cells(engine: RecordedEngine, grid: GridOptions) -> Sequence[Cell]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maitre.errors import DoesNotFitError, InputError
 from maitre.records import KvBudget, Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class SequencesThatFit(Record):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from maitre.errors import DoesNotFitError, UnsupportedError, UsageError
-from maitre.kv_budget.activations import activation_bytes
+from maitre.gpus import Gpu
+from maitre.kv_budget.activations import ProfileRun, activation_bytes
 from maitre.kv_budget.weights import (
     check_tensor_parallel,
     divides_evenly,
@@ -14,25 +15,24 @@ from maitre.kv_budget.weights import (
     rotary_bytes,
     weight_bytes_per_gpu,
 )
+from maitre.models import AttentionGeometry, Model
 from maitre.records import KvBudget, MemoryPart, ServerConfig
 from maitre.units import GIB, MIB, format_bytes
-from maitre.vllm import check_server, subtracts_cuda_graphs, uses_v2_model_runner
+from maitre.vllm import (
+    check_server,
+    keeps_large_blocks_whole,
+    num_cuda_graphs,
+    sampler_bytes_per_logit,
+    subtracts_cuda_graphs,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from maitre.gpus import Gpu
-    from maitre.models import AttentionGeometry, Model
-
-NON_TORCH_BYTES = 300 * MIB
-"""CUDA modules, cuBLAS and other memory outside PyTorch that grows between start and profile run."""
-
-NCCL_BYTES_PER_GPU = 0
-"""NCCL's buffers are allocated before vLLM takes its first reading, so they are not in the budget
+NON_TORCH_BYTES = 231 * MIB
+"""Kernels and handles outside PyTorch that are loaded after vLLM's first reading (an H200, vLLM 0.26.0, twelve starts
+of four models: 0.22 GiB each). CUDA's context and NCCL's buffers come before it, so they are not in the budget
 (`v1/worker/gpu_worker.py`, `init_device`)."""
 
-CUDA_GRAPH_BYTES = 768 * MIB
-"""Runner V1's estimate of the CUDA graphs."""
+GRAPH_BYTES_PER_LAYER = round(0.22 * MIB)
+"""One CUDA graph of one layer: 0.18 to 0.32 MiB in nine starts on an H200."""
 
 _KV_DTYPE_BYTES = {"float16": 2, "half": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "float32": 4}
 _PACKED_KV_DTYPES = ("fp8_inc", "fp8_ds_mla", "turboquant", "int4_", "int8_", "nvfp4", "fp8_per_token")
@@ -68,13 +68,14 @@ def dtype_bytes(model: AttentionGeometry, dtype: str) -> int:
     return _DTYPE_BYTES[dtype]
 
 
-def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig) -> KvBudget:
+def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool = True) -> KvBudget:
     """The KV pool that vLLM will have with these settings, and what takes the rest of the GPU.
 
     Args:
         model: the model.
         gpu: one of the `tensor_parallel_size` equal GPUs.
         server: vLLM's settings.
+        compiles: the first start of this shape, which has the smaller pool; False when the compiled graphs are cached.
 
     Raises:
         UsageError: settings that vLLM refuses.
@@ -83,7 +84,7 @@ def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig) -> KvBudget
     check_server(server, model.max_position_embeddings)
     per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
     block_bytes = per_token * server.block_size
-    parts = memory_parts(model, gpu, server)
+    parts = memory_parts(model, gpu, server, compiles=compiles)
     pool = parts[-1].num_bytes
     if pool < needed_bytes(model, server):
         raise DoesNotFitError(_shortage(model, gpu, server, pool), "; ".join(_remedies(model, gpu, server)))
@@ -96,13 +97,24 @@ def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig) -> KvBudget
     )
 
 
-def kv_budget_from_blocks(num_gpu_blocks: int, block_size: int, model: AttentionGeometry | None = None) -> KvBudget:
+def kv_budget_from_blocks(
+    num_gpu_blocks: int,
+    block_size: int,
+    model: AttentionGeometry | None = None,
+    *,
+    kv_cache_dtype: str = "auto",
+    tensor_parallel_size: int = 1,
+    dtype: str = "auto",
+) -> KvBudget:
     """The KV pool that a running vLLM reports (`vllm:cache_config_info`, or its start-up log).
 
     Args:
         num_gpu_blocks: as vLLM counts them, the null block included.
         block_size: tokens in a block.
-        model: gives the bytes a token, where known.
+        model: gives the bytes a token, where known, with the three settings below.
+        kv_cache_dtype: of the cache.
+        tensor_parallel_size: GPUs that share the model.
+        dtype: of the weights.
 
     Raises:
         UsageError: fewer than two blocks, or a block without tokens.
@@ -113,39 +125,51 @@ def kv_budget_from_blocks(num_gpu_blocks: int, block_size: int, model: Attention
             "take num_gpu_blocks and block_size from vLLM's log or its vllm:cache_config_info metric",
         )
     return KvBudget(
-        kv_bytes_per_token=kv_bytes_per_token(model, "auto", 1, "auto") if model else None,
+        kv_bytes_per_token=kv_bytes_per_token(model, kv_cache_dtype, tensor_parallel_size, dtype) if model else None,
         num_gpu_blocks=num_gpu_blocks,
         block_size=block_size,
         source=f"{num_gpu_blocks:,} blocks of {block_size} tokens, as given",
     )
 
 
-def memory_parts(model: Model, gpu: Gpu, server: ServerConfig) -> tuple[MemoryPart, ...]:
+def memory_parts(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool = True) -> tuple[MemoryPart, ...]:
     """What fills one GPU, the KV pool last; the parts add up to the GPU's memory, the pool may be negative.
 
     vLLM 0.26.0, `v1/worker/gpu_worker.py`, `determine_available_memory`.
     """
-    tp, item = server.tensor_parallel_size, dtype_bytes(model, server.dtype)
-    requested = math.ceil(gpu.memory_bytes * server.gpu_memory_utilization)
-    share = (
-        f"{1 - server.gpu_memory_utilization:.0%} of the GPU (gpu_memory_utilization {server.gpu_memory_utilization})"
-    )
-    v2 = uses_v2_model_runner(server.vllm_version, model.architecture)
-    peak, formula = activation_bytes(model, server.cell, tensor_parallel_size=tp, dtype_bytes=item, v2_runner=v2)
-    split = f", shared out over {tp} GPUs" if tp > 1 else ""
+    tp, item, version = server.tensor_parallel_size, dtype_bytes(model, server.dtype), server.vllm_version
+    weights = weight_bytes_per_gpu(model, item, tp, large_blocks_whole=keeps_large_blocks_whole(version))
+    peak, formula = activation_bytes(model, profile_run(model, server, compiles=compiles))
+    graphs = model.num_hidden_layers * num_cuda_graphs(version, server.cell) * GRAPH_BYTES_PER_LAYER
+    subtracted = subtracts_cuda_graphs(version, model.architecture)
+    left = gpu.memory_bytes - math.ceil(gpu.memory_bytes * server.gpu_memory_utilization)
+    others = f"1 − gpu_memory_utilization {server.gpu_memory_utilization}: CUDA's context"
+    others += "" if subtracted else f", and about {format_bytes(graphs)} of CUDA graphs"
     parts = [
-        MemoryPart(name="left to others", num_bytes=gpu.memory_bytes - requested, source=share),
-        MemoryPart(name="weights", num_bytes=weight_bytes_per_gpu(model, item, tp), source=model.weight_source + split),
-        MemoryPart(
-            name="rotary table", num_bytes=rotary_bytes(model, item), source="positions × head_dim × bytes of a weight"
-        ),
+        MemoryPart(name="outside the budget", num_bytes=left, source=others),
+        MemoryPart(name="weights", num_bytes=weights, source=model.weight_source + (f", over {tp} GPUs" * (tp > 1))),
+        MemoryPart(name="rotary table", num_bytes=rotary_bytes(model, item), source=f"positions × head_dim × {item} B"),
         MemoryPart(name="activation peak", num_bytes=peak, source=formula),
-        MemoryPart(name="outside PyTorch", num_bytes=NON_TORCH_BYTES, source="measured"),
+        MemoryPart(name="outside PyTorch", num_bytes=NON_TORCH_BYTES, source="measured on an H200"),
     ]
-    if subtracts_cuda_graphs(server.vllm_version, model.architecture):
-        parts.append(MemoryPart(name="CUDA graphs", num_bytes=CUDA_GRAPH_BYTES, source="measured"))
+    if subtracted:
+        estimate = f"{num_cuda_graphs(version, server.cell)} graphs, measured on an H200 to ±45 %"
+        parts.append(MemoryPart(name="CUDA graphs", num_bytes=graphs, source=estimate))
     pool = gpu.memory_bytes - sum(part.num_bytes for part in parts)
     return (*parts, MemoryPart(name="KV pool", num_bytes=pool, source="the rest"))
+
+
+def profile_run(model: Model, server: ServerConfig, *, compiles: bool = True) -> ProfileRun:
+    """The profile run that vLLM makes for these settings."""
+    item = dtype_bytes(model, server.dtype)
+    return ProfileRun(
+        num_tokens=server.max_num_batched_tokens,
+        num_rows=min(server.max_num_seqs, server.max_num_batched_tokens),
+        tensor_parallel_size=server.tensor_parallel_size,
+        dtype_bytes=item,
+        bytes_per_logit=sampler_bytes_per_logit(server.vllm_version, model.architecture, item),
+        compiles=compiles,
+    )
 
 
 def needed_bytes(model: AttentionGeometry, server: ServerConfig) -> int:

@@ -66,17 +66,26 @@ def vector_parameters(model: Model, tensor_parallel_size: int) -> int:
     return model.num_hidden_layers * layer + hidden
 
 
-def weight_bytes_per_gpu(model: Model, dtype_bytes: int, tensor_parallel_size: int) -> int:
+def weight_bytes_per_gpu(
+    model: Model, dtype_bytes: int, tensor_parallel_size: int, *, large_blocks_whole: bool = True
+) -> int:
     """Bytes that the weights occupy on one GPU, PyTorch's rounding included.
 
     A quantized checkpoint is shared out like its unquantized parameters.
+
+    Args:
+        model: the model.
+        dtype_bytes: bytes of a weight.
+        tensor_parallel_size: GPUs that share the model.
+        large_blocks_whole: see `maitre.vllm.keeps_large_blocks_whole`.
     """
     matrices = matrix_shapes(model, tensor_parallel_size)
     vectors = vector_parameters(model, tensor_parallel_size)
     if model.quantization:
         parameters = sum(number * size for number, size in matrices) + vectors
         return round(model.weight_bytes * parameters / model.num_parameters)
-    return sum(number * allocated_bytes(size * dtype_bytes) for number, size in matrices) + vectors * dtype_bytes
+    booked = (n * allocated_bytes(size * dtype_bytes, large_blocks_whole=large_blocks_whole) for n, size in matrices)
+    return sum(booked) + vectors * dtype_bytes
 
 
 def rotary_bytes(model: Model, dtype_bytes: int) -> int:
@@ -87,13 +96,14 @@ def rotary_bytes(model: Model, dtype_bytes: int) -> int:
     return model.max_position_embeddings * model.head_dim * dtype_bytes
 
 
-def allocated_bytes(num_bytes: int) -> int:
+def allocated_bytes(num_bytes: int, *, large_blocks_whole: bool = True) -> int:
     """What PyTorch's caching allocator books for one tensor.
 
-    From 10 MiB on it takes a segment of whole 2 MiB and keeps a remainder of up to 1 MiB in the block
-    (`c10/cuda/CUDACachingAllocator.cpp`, `get_allocation_size` and `should_split`).
+    From 10 MiB on it takes a segment of whole 2 MiB. It gives back a remainder above 1 MiB, unless the block is larger
+    than max_split_size, 20 MiB here (`c10/cuda/CUDACachingAllocator.cpp`, `get_allocation_size`, `should_split`).
     """
     if num_bytes < 10 * MIB:
         return num_bytes
     segment = -(-num_bytes // (2 * MIB)) * 2 * MIB
-    return segment if segment - num_bytes <= MIB else num_bytes
+    whole = large_blocks_whole and num_bytes >= 20 * MIB
+    return segment if whole or segment - num_bytes <= MIB else num_bytes

@@ -183,8 +183,10 @@ def _positions(config: dict[str, Any], source: str) -> int:
     kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor", 1.0)
     if kind in {None, "default", "llama3", "longrope", "su"}:
         return positions
-    if not isinstance(factor, int | float) or factor < 1:
-        raise InputError(f"{source}: rope_scaling.factor is {factor!r}, a number ≥ 1 was expected", _TAKE_ORIGINAL)
+    if not isinstance(factor, int | float) or not 1 <= factor <= 1024:
+        raise InputError(
+            f"{source}: rope_scaling.factor is {factor!r}, a number from 1 to 1024 was expected", _TAKE_ORIGINAL
+        )
     if kind == "yarn":
         positions = _typed(scaling, "original_max_position_embeddings", source, positions, _COUNT)
     return int(positions * factor)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maitre.errors import InputError, UsageError
 from maitre.files import read_json
 from maitre.models.config import parse_attention_config, parse_model_config
-
-if TYPE_CHECKING:
-    from maitre.models.geometry import AttentionGeometry, Model
+from maitre.models.geometry import AttentionGeometry, Model
 
 
 def load_model(text: str) -> Model:
@@ -45,7 +44,7 @@ def known_models() -> list[str]:
 def _find(text: str) -> tuple[dict[str, Any], str, str | None, Path | None]:
     """The config, its source, the model's name, and the directory whose weight files count."""
     path = Path(text)
-    if path.is_dir():
+    if text and path.is_dir():
         return _read_config(path / "config.json"), str(path / "config.json"), path.resolve().name, path
     if path.is_file() or path.suffix == ".json":
         return _read_config(path), str(path), None, None
@@ -70,6 +69,7 @@ def _fold(name: str) -> str:
     return folded
 
 
+@cache
 def _table() -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = {}
     for file in resources.files("maitre").joinpath("data/models").iterdir():
@@ -94,7 +94,7 @@ def _file_bytes(directory: Path) -> tuple[int, str] | None:
         content = _read_config(index)
         metadata = content.get("metadata")
         total = metadata.get("total_size") if isinstance(metadata, dict) else None
-        if not isinstance(total, int | float) or total < 1:
+        if not isinstance(total, int | float) or not 1 <= total < 1e16:
             raise InputError(
                 f"{index}: metadata.total_size is {total!r}, a number of bytes was expected", "fetch the index again"
             )

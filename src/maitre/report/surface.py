@@ -104,8 +104,8 @@ def _details(study: Study) -> Table:
     named: dict[Cell, list[str]] = {}
     for name, cell in (("recommended", answer.recommended), ("present", answer.baseline), ("fastest", fastest)):
         named.setdefault(cell, []).append(name)
-    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("seqs × tokens")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("seqs × tokens", no_wrap=True)
     for cell, names in named.items():
         table.add_column(f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}\n{', '.join(names)}", justify="right")
     for label, write in _FIGURES.items():
@@ -116,7 +116,10 @@ def _details(study: Study) -> Table:
 def _latency(latency: Percentiles | None) -> str:
     if latency is None:
         return "none"
-    return " / ".join(format_seconds(seconds) for seconds in (latency.p50, latency.p95, latency.p99))
+    scale, unit = (1e3, "ms") if latency.p99 < 1 else (1.0, "s")
+    values = [scale * seconds for seconds in (latency.p50, latency.p95, latency.p99)]
+    figures = (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in values)
+    return f"{' / '.join(figures)} {unit}"
 
 
 def _kv_usage(trial: Trial) -> str:
@@ -129,15 +132,15 @@ _FIGURES: dict[str, Callable[[Trial], str]] = {
     "useful tokens/s": lambda trial: f"{trial.total_tokens_per_s:,.0f}",
     "output tokens/s": lambda trial: f"{trial.output_tokens_per_s:,.0f}",
     "requests/s": lambda trial: f"{trial.requests_per_s:,.2f}",
-    "TTFT p50 / p95 / p99": lambda trial: _latency(trial.ttft_s),
-    "ITL p50 / p95 / p99": lambda trial: _latency(trial.itl_s),
+    "TTFT p50/p95/p99": lambda trial: _latency(trial.ttft_s),
+    "ITL p50/p95/p99": lambda trial: _latency(trial.itl_s),
     "longest ITL": lambda trial: format_seconds(trial.itl_s.max) if trial.itl_s else "none",
     "preemptions": lambda trial: f"{trial.num_preemptions:,}",
-    "KV usage mean / max": _kv_usage,
+    "KV usage mean/max": _kv_usage,
     "bound by slots": lambda trial: f"{trial.bound_share['seqs']:.0%}",
-    "         token budget": lambda trial: f"{trial.bound_share['token-budget']:.0%}",
-    "         KV blocks": lambda trial: f"{trial.bound_share['kv-blocks']:.0%}",
-    "         requests": lambda trial: f"{trial.bound_share['requests']:.0%}",
+    "  token budget": lambda trial: f"{trial.bound_share['token-budget']:.0%}",
+    "  KV blocks": lambda trial: f"{trial.bound_share['kv-blocks']:.0%}",
+    "  requests": lambda trial: f"{trial.bound_share['requests']:.0%}",
 }
 
 

@@ -52,7 +52,8 @@ def auto_grid(workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
     middle = max(8, 8 * round(min(num_fit, LARGEST_SEQS / 2) / 8))
     seqs = {max(8, 8 * round(middle * 2.0**k / 8)) for k in (-3, -2, -1, 0, 1)}
     usable = max(seqs) * float(np.percentile(workload.prompt_tokens, 99))
-    tokens = {t for t in (512, 1024, 2048, 4096, 8192, 16384, 32768) if t / 2 <= usable and t >= max(seqs)}
+    ladder = [t for t in (512, 1024, 2048, 4096, 8192, 16384, 32768) if t >= max(seqs)]
+    tokens = [ladder[0], *(t for t in ladder if t / 2 <= usable)]
     return product_grid([*seqs, present.max_num_seqs], [*tokens, present.max_num_batched_tokens])
 
 

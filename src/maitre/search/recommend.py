@@ -54,6 +54,7 @@ def recommend(
     worth_changing = pick.cell != baseline and (faster or _saves_latency(pick, present))
     chosen = pick if worth_changing else present
     speeds = np.log([t.total_tokens_per_s for t in trials]) - log_time_draws
+    measured = [trial for trial in trials if trial.engine != "simulated"]
     is_good = speeds[:, position[chosen.cell]] >= speeds.max(axis=1) + np.log1p(-epsilon)
     return Recommendation(
         recommended=chosen.cell,
@@ -62,13 +63,13 @@ def recommend(
         gain=gain.central if worth_changing else 0.0,
         gain_low=gain.low if worth_changing else 0.0,
         gain_high=gain.high if worth_changing else 0.0,
-        num_measured=len(trials),
-        measured_s=sum(trial.duration_s for trial in trials),
+        num_measured=len(measured),
+        measured_s=sum(trial.duration_s for trial in measured),
         epsilon=epsilon,
         delta=delta,
         probability_within_epsilon=float(is_good.mean()),
         plateau=tuple(trial.cell for trial in plateau),
-        reason=_reason(trials, pick, present, gain, worth_changing=worth_changing),
+        reason=_reason(trials, pick, present, gain, worth_changing=worth_changing, faster=faster),
     )
 
 
@@ -100,7 +101,9 @@ def _saves_latency(pick: Trial, present: Trial) -> bool:
     return _itl_p99_s(pick) <= _itl_p99_s(present) * (1 - WORTH_LATENCY)
 
 
-def _reason(trials: Sequence[Trial], pick: Trial, present: Trial, gain: Gain, *, worth_changing: bool) -> str:
+def _reason(
+    trials: Sequence[Trial], pick: Trial, present: Trial, gain: Gain, *, worth_changing: bool, faster: bool
+) -> str:
     if not worth_changing and pick.cell == present.cell:
         sentences = [f"Keep {present.cell}: no cell is better; there {_what_binds(present)}"]
     elif not worth_changing:
@@ -108,7 +111,7 @@ def _reason(trials: Sequence[Trial], pick: Trial, present: Trial, gain: Gain, *,
             _keep(pick, present, gain),
             f"At {present.cell} {_what_binds(present)}",
         ]
-    elif gain.low > 0:
+    elif faster:
         sentences = [
             f"At {present.cell} {_what_binds(present)}{_preemptions(present)}",
             f"{pick.cell} gives {_percent(gain.central)} tokens/s; there {_what_binds(pick)}{_preemptions(pick)}",

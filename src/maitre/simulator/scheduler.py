@@ -7,6 +7,7 @@ tick is seen two ticks later, so a sequence that computed its last token still h
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 
 from maitre.errors import DoesNotFitError
 from maitre.simulator.block_pool import KvPool
@@ -32,7 +33,7 @@ class Scheduler:
         """Those of `running` that have not computed all their tokens, in the same order."""
         self.decodes = DecodeBatch(rules.block_size)
         self.token_gaps: list[tuple[int, int]] = []
-        """Steps of two consecutive tokens of one sequence that are not consecutive steps."""
+        """Steps of two consecutive tokens of one sequence with a preemption or a step without a token in between."""
         self._stalled: dict[Sequence, None] = {}
         """Decodes that got no token in the last step; their `last_token_step` is up to date."""
         self._can_admit = True
@@ -289,7 +290,7 @@ class Scheduler:
 
     def _book_returned(self, returning: dict[Sequence, None]) -> int:
         """Sequences that decode again after steps without a token. Returns their number."""
-        returned = [s for s in returning if s.is_decoding]
+        returned = [s for s in returning if s.is_decoding and s.last_token_step < self.num_steps - 1]
         self.token_gaps += [(s.last_token_step, self.num_steps) for s in returned]
         return len(returned)
 
@@ -334,6 +335,7 @@ class Scheduler:
                 ended.append(sequence)
             else:
                 self.decodes.add(sequence, tick + 1)
+        ended.sort(key=_by_order)
         for sequence in ended:
             sequence.last_token_step = self.num_steps
             sequence.release_tick = tick + self.rules.in_flight_steps
@@ -356,3 +358,6 @@ class Scheduler:
                 self.pool.release(sequence, sequence.num_computed_tokens, sequence.num_computed_tokens)
             else:  # preempted while its last token was in flight
                 self.waiting.remove(sequence)
+
+
+_by_order = attrgetter("order")

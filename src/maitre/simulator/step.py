@@ -29,7 +29,7 @@ class Step(NamedTuple):
     bound_by: int
     """Index into `BOUND_BY`."""
     num_steady_decodes: int
-    """Output tokens whose predecessor came out of the step before."""
+    """Output tokens whose predecessor came out of the step before, without a preemption in between."""
 
 
 class StepWork:

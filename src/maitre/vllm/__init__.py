@@ -10,6 +10,11 @@ from maitre.vllm.defaults import (
     default_cell,
     default_gpu_memory_utilization,
     parse_version,
+)
+from maitre.vllm.memory import (
+    keeps_large_blocks_whole,
+    num_cuda_graphs,
+    sampler_bytes_per_logit,
     subtracts_cuda_graphs,
     uses_v2_model_runner,
 )
@@ -23,7 +28,10 @@ __all__ = [
     "check_server",
     "default_cell",
     "default_gpu_memory_utilization",
+    "keeps_large_blocks_whole",
+    "num_cuda_graphs",
     "parse_version",
+    "sampler_bytes_per_logit",
     "subtracts_cuda_graphs",
     "uses_v2_model_runner",
 ]

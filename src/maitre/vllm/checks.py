@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from maitre.errors import UsageError
+from maitre.records import ServerConfig
 from maitre.vllm.defaults import parse_version
-
-if TYPE_CHECKING:
-    from maitre.records import ServerConfig
 
 
 def check_server(server: ServerConfig, max_position_embeddings: int | None = None) -> None:
-    """Refuse what vLLM refuses (`config/scheduler.py`, `verify_max_model_len`; `config/model.py`).
+    """Refuse what vLLM refuses.
+
+    Sources: `config/scheduler.py`, `verify_max_model_len`; `config/model.py`; `v1/attention/backends/flash_attn.py`.
 
     Args:
         server: the settings.
@@ -28,6 +26,11 @@ def check_server(server: ServerConfig, max_position_embeddings: int | None = Non
             f"max_num_batched_tokens {tokens:,} is smaller than max_num_seqs {seqs:,}: every running sequence needs at "
             "least one token a step",
             f"raise --max-num-batched-tokens to {seqs:,} or lower --max-num-seqs to {tokens:,}",
+        )
+    if server.block_size % 16:
+        raise UsageError(
+            f"block_size {server.block_size} is no multiple of 16, which vLLM's attention kernels need",
+            "leave --block-size out: 16 is the default",
         )
     threshold = server.long_prefill_token_threshold
     if version >= (0, 27, 0) and threshold > length:

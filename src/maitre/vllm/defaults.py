@@ -25,13 +25,6 @@ Context = Literal["server", "llm"]
 
 Tier = Literal["small", "large", "huge"]
 
-_V2_RUNNER_DENSE: dict[Version, frozenset[str]] = {
-    (0, 22, 0): frozenset({"Qwen3ForCausalLM"}),
-    (0, 23, 0): frozenset({"Qwen3ForCausalLM", "LlamaForCausalLM", "MistralForCausalLM"}),
-}
-"""Dense architectures that Model Runner V2 serves by default, from a version on; all of them from 0.25
-(`config/vllm.py`, `_is_default_v2_model_runner_model` of 0.22.1, 0.23.0, 0.24.0, 0.25.1)."""
-
 
 def parse_version(text: str) -> Version:
     """Read `0.26.0`, `v0.11.1rc1` or `0.14.0rc2+cu130` as (major, minor, patch).
@@ -112,28 +105,6 @@ def capture_sizes(version: str, cell: Cell, *, datacentre_blackwell: bool = Fals
     if parsed >= (0, 29, 0):
         sizes.add(seqs)
     return tuple(sorted(size for size in sizes if size <= top))
-
-
-def uses_v2_model_runner(version: str, architecture: str) -> bool:
-    """Whether this dense architecture runs on Model Runner V2, which has a leaner sampler."""
-    parsed = parse_version(version)
-    if parsed >= (0, 25, 0):
-        return True
-    served = [names for since, names in _V2_RUNNER_DENSE.items() if parsed >= since]
-    return bool(served) and architecture in served[-1]
-
-
-def subtracts_cuda_graphs(version: str, architecture: str) -> bool:
-    """Whether the KV pool is cut by an estimate of the CUDA graphs' memory.
-
-    Runner V1 does so from 0.20 on (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS); runner V2's estimate is 0 up to at
-    least 0.28 and real in 0.33 (`v1/worker/gpu/model_runner.py`, `profile_cudagraph_memory`). Where it is not
-    subtracted, the graphs live beside the requested memory.
-    """
-    parsed = parse_version(version)
-    if uses_v2_model_runner(version, architecture):
-        return parsed > (0, 28, 99)
-    return parsed >= (0, 20, 0)
 
 
 def _tier(version: Version, gpu_name: str, gpu_memory_bytes: int) -> Tier:

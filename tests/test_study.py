@@ -1,0 +1,107 @@
+"""A study on disk: every finished trial is there at once, and the whole is written in one piece."""
+
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from maitre.errors import InputError, SystemFailure, UsageError
+from maitre.records import Study, Trial, Workload
+from maitre.search import recommend
+from maitre.study import StudyDirectory, new_study_path
+
+WORKLOAD = Workload(name="w", source="s", prompt_tokens=[3, 5], output_tokens=[2, 4])
+
+
+@pytest.fixture
+def study(make_trial):
+    trials = [make_trial(64, 4096, 1000), make_trial(128, 4096, 1500)]
+    answer = recommend(trials, trials[0].cell, np.zeros((10, 2)), epsilon=0.02, delta=0.05)
+    server = {"model": "m", "max_model_len": 4096, "max_num_seqs": 64, "max_num_batched_tokens": 4096}
+    return Study(
+        maitre_version="0", engine="simulated", server=server, gpu="g", workload_name="w", workload_source="s",
+        num_requests=2, total_tokens=14, calibration="c", cells=trials, recommended=answer.recommended,
+        recommendation=answer, infeasible={"512x4096": "too large"},
+    )  # fmt: skip
+
+
+def test_a_finished_study_comes_back_as_it_was(tmp_path, study):
+    directory = StudyDirectory.create(tmp_path / "deep" / "s", WORKLOAD)
+    stored = directory.finish(study)
+    assert stored.recommendation.study == str(tmp_path / "deep" / "s")
+    assert directory.load() == stored
+    assert Workload.model_validate_json((directory.path / "workload.json").read_text()).total_tokens == 14
+
+
+def test_every_trial_is_on_disk_before_the_next_one(tmp_path, study):
+    directory = StudyDirectory.create(tmp_path / "s", WORKLOAD)
+    for number, trial in enumerate(study.cells, 1):
+        directory.add_trial(trial)
+        lines = (directory.path / "trials.jsonl").read_text().splitlines()
+        assert [Trial.model_validate_json(line) for line in lines] == list(study.cells[:number])
+    assert not (directory.path / "study.json").exists()
+
+
+def test_the_study_replaces_its_draft_and_leaves_none(tmp_path, study):
+    directory = StudyDirectory.create(tmp_path / "s", WORKLOAD)
+    (directory.path / "study.json").write_text("half a stu")
+    directory.finish(study)
+    assert json.loads((directory.path / "study.json").read_text())["schema_version"] == "maitre-study-1"
+    assert sorted(path.name for path in directory.path.iterdir()) == ["study.json", "workload.json"]
+
+
+def test_a_directory_that_holds_something_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    for path in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(UsageError, match="exists already"):
+            StudyDirectory.create(path, WORKLOAD)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_directory_is_taken(tmp_path):
+    assert (StudyDirectory.create(tmp_path, WORKLOAD).path / "workload.json").exists()
+
+
+def test_an_error_before_the_first_trial_leaves_nothing_behind(tmp_path, study):
+    with pytest.raises(UsageError), StudyDirectory.create(tmp_path / "deep" / "s", WORKLOAD):
+        raise UsageError("no such cell")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_after_the_first_trial_leaves_the_trial(tmp_path, study):
+    directory = StudyDirectory.create(tmp_path / "s", WORKLOAD)
+    directory.add_trial(study.cells[0])
+    with pytest.raises(KeyboardInterrupt), directory:
+        raise KeyboardInterrupt
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["trials.jsonl", "workload.json"]
+
+
+def test_a_place_that_cannot_be_written_is_a_failure_of_the_system(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SystemFailure, match="cannot be written"):
+        StudyDirectory.create(tmp_path / "file" / "s", WORKLOAD)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((None, "no such file"), ("", "empty"), ('{"schema_ver', "truncated"), ("[]", "not a study")),
+        *(("{}", "maitre_version: Field required"), ('{"schema_version": "maitre-study-9"}', "schema_version")),
+    ],
+)
+def test_what_is_no_study_is_refused_with_the_file(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "study.json").write_text(content)
+    with pytest.raises(InputError) as caught:
+        StudyDirectory(tmp_path).load()
+    assert str(tmp_path / "study.json") in caught.value.args[0]
+    assert said in caught.value.args[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("chat", "chat"), ("fixed:512:256", "fixed-512-256"), ("../etc", "etc"), ("::", "workload")]
+)
+def test_a_study_is_named_by_its_workload_and_the_time(name, folder):
+    path = new_study_path(name, datetime(2026, 5, 4, 9, 0, 7, tzinfo=UTC))
+    assert str(path) == f"maitre-studies/{folder}-20260504-090007"
