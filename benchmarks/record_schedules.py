@@ -20,7 +20,7 @@ import random
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,18 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-STEP_COLUMNS = """num_decodes decode_context_tokens num_prefills prefill_tokens prefill_attention_pairs num_preemptions
-    num_running num_waiting num_free_blocks num_steady_decodes""".split()
+STEP_COLUMNS = (
+    "num_decodes",
+    "decode_context_tokens",
+    "num_prefills",
+    "prefill_tokens",
+    "prefill_attention_pairs",
+    "num_preemptions",
+    "num_running",
+    "num_waiting",
+    "num_free_blocks",
+    "num_steady_decodes",
+)
 MAX_MODEL_LEN = 65536
 MODEL = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -120,7 +130,7 @@ def draw_scenario(
         requests.arrival_tick = list(ticks)
     if by_priority:
         requests.priority = [rng.randint(-2, 2) for _ in requests.prompt_tokens]
-    max_num_seqs = rng.choice((1, 2, 4, 8, 16, 64))
+    max_num_seqs = rng.choice((1, 2, 4, 8, 16, 64) if max_num_requests <= 60 else (32, 64, 128))
     rules = Rules(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_seqs + rng.choice((0, 1, 7, 32, 100, 256, 2048)),
@@ -314,7 +324,7 @@ class Recorder:
 
 
 def build_scheduler(rules: Rules, model: Path) -> Scheduler:
-    """vLLM's scheduler without an engine, as its own unit tests build it."""
+    """A scheduler without an engine, as vLLM's own unit tests build it."""
     config = VllmConfig(
         model_config=ModelConfig(str(model), skip_tokenizer_init=True, max_model_len=MAX_MODEL_LEN),
         scheduler_config=SchedulerConfig(
@@ -345,7 +355,7 @@ def build_scheduler(rules: Rules, model: Path) -> Scheduler:
 
 
 def check_settings(config: VllmConfig, rules: Rules) -> None:
-    """vLLM adjusts settings to the platform; a recording must not say one thing and show another."""
+    """Stop if vLLM has adjusted a setting to the platform: a recording must not say one thing and show another."""
     scheduler, cache = config.scheduler_config, config.cache_config
     assert scheduler.max_num_batched_tokens == rules.max_num_batched_tokens
     assert scheduler.enable_chunked_prefill

@@ -4,10 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from maitre.records import Percentiles, Trial
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+settings.register_profile("maitre", deadline=None)  # no test depends on a clock
+settings.load_profile("maitre")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 VERBS = sorted(name for name in app if not name.startswith("-"))
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-TIME_OF_A_STUDY = re.compile(r"(maitre-studies/\S+)-\d{8}-\d{6}")
+TIME_OF_A_STUDY = re.compile(r"(maitre-studies/\S+)-\d{8}-\d{6}(-\d+)?")
 
 
 class Example(NamedTuple):
@@ -56,7 +56,8 @@ def run(tmp_path_factory):
         shutil.copytree(REPOSITORY / name, folder / name)
     (folder / "tests").symlink_to(REPOSITORY / "tests")
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    surroundings = os.environ | {"PATH": programs, "COLUMNS": "100", "NO_COLOR": "1", "TZ": "UTC"}
+    inherited = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+    surroundings = inherited | {"PATH": programs, "COLUMNS": "100", "NO_COLOR": "1", "TZ": "UTC"}
 
     @cache
     def call(command):

@@ -58,7 +58,7 @@ def scaled(factors):
     return PRIOR.step_time.with_coefficients(PRIOR.step_time.coefficients * np.array(factors))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(0.6, 1.7), min_size=7, max_size=7))
 def test_known_coefficients_come_back(factors):
     truth = scaled(factors)
@@ -77,7 +77,7 @@ def test_noise_on_steps_averages_out():
     assert predicted == pytest.approx(recorded, rel=0.005)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.0, 20.0), min_size=7, max_size=7), st.floats(0, 0.5), st.integers(0, 99))
 def test_no_coefficient_is_negative_whatever_the_times(factors, noise, seed):
     seconds_of = scaled(np.array(factors) + 1e-3)
@@ -99,7 +99,7 @@ def test_what_the_steps_say_nothing_about_keeps_its_prior():
     assert spread["a0"] < 0.1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.floats(0.3, 3.0), min_size=7, max_size=7), st.floats(0, 0.1))
 def test_the_covariance_is_symmetric_and_positive(factors, noise):
     covariance = np.array(fit_step_time([timed(RICH, scaled(factors), noise)], PRIOR, "synthetic").covariance)

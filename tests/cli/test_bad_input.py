@@ -147,8 +147,7 @@ FILES = {
     "truncated-lines": (b'{"prompt_tokens":1,"output_tokens":2}\n{"prompt_tok', "line 2"),
     "truncated-workload": (b'{"schema_version":"maitre-workload-1","name":', ""),
     "nan-arrival": (
-        b'{"schema_version":"maitre-workload-1","name":"x","source":"s","prompt_tokens":[1],"output_tokens":[1],'
-        b'"arrival_s":[NaN]}',
+        b'{"schema_version":"maitre-workload-1","name":"x","source":"","prompt_tokens":[1],"output_tokens":[1],"arrival_s":[NaN]}',
         "field 'arrival_s'",
     ),
     "huge-length": (

@@ -52,7 +52,7 @@ def test_a_schedule_that_is_not_reproduced_is_exit_code_1(run, tmp_path):
 
 
 def test_where_requests_arrived_over_time_the_schedule_may_differ(run):
-    timed = sorted(RECORDINGS.glob("*-open-*.json"))[0]
+    timed = min(RECORDINGS.glob("*-open-*.json"))
     code, out, _ = run("replay", timed)
     assert code == 0
     assert "the schedule depends on the step times" in out

@@ -62,6 +62,13 @@ def test_people_get_the_surface_and_where_the_study_is(run, tmp_path, monkeypatc
     assert StudyDirectory(Path(last.removeprefix("study saved in "))).load().num_requests == 200
 
 
+def test_two_studies_of_one_second_are_two_directories(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    studies = {tune(run, "--engine", CLIFF, "--max-num-seqs", "96")["study"] for _ in range(3)}
+    assert len(studies) == 3
+    assert all((tmp_path / study / "study.json").exists() for study in studies)
+
+
 def test_simulate_and_tune_say_the_same(run, tmp_path):
     code, out, _ = run("simulate", *SMALL, "--json")
     assert code == 0

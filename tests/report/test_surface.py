@@ -147,6 +147,9 @@ def test_the_cells_that_matter_have_a_column_of_figures(make_study):
 def test_where_more_slots_preempt_and_lose_is_said(make_study, make_trial):
     text = " ".join(shown(make_study()).split())
     assert "preemption cliff: at 4,096 tokens, 512 slots preempt 1,234 times and lose 20%" in text
+    few = {"seqs": 0.995, "token-budget": 0.0, "kv-blocks": 0.005, "requests": 0.0}
+    harmless = make_study([make_trial(64, 4096, 1000), make_trial(128, 4096, 900, 0.05, 7, bound_share=few)])
+    assert "cliff" not in shown(harmless)
     calm = make_study([make_trial(64, 4096, 1000), make_trial(128, 4096, 800)])
     assert "cliff" not in shown(calm)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from maitre.search import recommend
@@ -104,7 +104,6 @@ TRIALS = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(TRIALS, st.floats(0, 0.3), st.floats(0.001, 0.2), st.integers(0, 99))
 def test_every_answer_holds_together(make_trial, shapes, sd, epsilon, seed):
     trials = [make_trial(seqs, 4096, *figures) for seqs, *figures in shapes]

@@ -153,7 +153,12 @@ def _fresh_path(workload_name: str) -> Path:
 
     from maitre.study import new_study_path
 
-    return new_study_path(workload_name, datetime.now().astimezone())
+    first = path = new_study_path(workload_name, datetime.now().astimezone())
+    number = 1
+    while path.exists():  # another study of this second
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
 
 
 def _print(study: Study, *, as_json: bool) -> None:

@@ -44,9 +44,13 @@ def known_models() -> list[str]:
 def _find(text: str) -> tuple[dict[str, Any], str, str | None, Path | None]:
     """The config, its source, the model's name, and the directory whose weight files count."""
     path = Path(text)
-    if text and path.is_dir():
+    try:
+        is_directory, is_file = bool(text) and path.is_dir(), path.is_file()
+    except OSError:  # no path of this system, for example too long
+        is_directory = is_file = False
+    if is_directory:
         return _read_config(path / "config.json"), str(path / "config.json"), path.resolve().name, path
-    if path.is_file() or path.suffix == ".json":
+    if is_file or path.suffix == ".json":
         return _read_config(path), str(path), None, None
     table = _table()
     spelled = {_fold(name): name for name in table} | {_fold(name.rpartition("/")[2]): name for name in table}

@@ -43,7 +43,8 @@ def _parts(study: Study) -> Iterator[RenderableType]:
     yield Text(f"{study.num_requests:,} requests ({study.total_tokens:,} tokens): {study.workload_source}")
     yield Text(_load_words(study), style="dim")
     yield Text(f"step time {study.calibration}", style="dim")
-    yield Padding(_matrix(study), (1, 0, 0, 0))
+    yield Padding(Text("useful tokens/s: max_num_seqs across, max_num_batched_tokens down"), (1, 0, 0, 0))
+    yield _matrix(study)
     for line in LEGEND:
         yield Text(line.format(epsilon=study.recommendation.epsilon), style="dim")
     yield from (Text(f"{cell} cannot serve: {reason}", style="yellow") for cell, reason in study.infeasible.items())
@@ -66,10 +67,7 @@ def _matrix(study: Study) -> Table:
     speeds = [trial.total_tokens_per_s for trial in study.cells]
     seqs = sorted({cell.max_num_seqs for cell in trials})
     tokens = sorted({cell.max_num_batched_tokens for cell in trials}, reverse=True)
-    table = Table(
-        title="useful tokens/s: max_num_seqs across, max_num_batched_tokens down",
-        title_justify="left", title_style="", box=None, padding=(0, 1), pad_edge=False,
-    )  # fmt: skip
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("", justify="right", style="bold")
     for value in seqs:
         table.add_column(f"{value}", justify="right", header_style="bold")
@@ -155,7 +153,8 @@ def _cliff(study: Study) -> Iterator[Text]:
         best = max(row, key=lambda trial: trial.total_tokens_per_s)
         for trial in row[row.index(best) + 1 :]:
             loss = 1 - trial.total_tokens_per_s / best.total_tokens_per_s
-            if trial.num_preemptions > best.num_preemptions and loss > study.recommendation.epsilon:
+            costs_time = trial.bound_share["kv-blocks"] > study.recommendation.epsilon
+            if costs_time and trial.num_preemptions > best.num_preemptions and loss > study.recommendation.epsilon:
                 cliffs.append((loss, budget, trial))
                 break
     if cliffs:

@@ -39,8 +39,8 @@ def product_grid(max_num_seqs: Sequence[int], max_num_batched_tokens: Sequence[i
 def auto_grid(workload: Workload, kv_tokens: int, present: Cell) -> list[Cell]:
     """A ladder in factors of two around what the KV pool and the workload can use, with the present cell in it.
 
-    Slots: from an eighth to the double of the sequences that the pool holds at their mean footprint, not more than
-    there are requests. Tokens: from 512 up to the most that one step could ever use.
+    Slots: from an eighth to the double of the sequences that the pool holds at their mean footprint, or of the requests
+    where these are fewer. Tokens: from 512 up to the most that one step could ever use.
 
     Args:
         workload: its lengths.

@@ -161,4 +161,4 @@ def _beyond(trials: Sequence[Trial], pick: Trial) -> list[str]:
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * ratio:+.1f} %"
+    return f"{round(100 * ratio, 1) + 0.0:+.1f} %"

@@ -22,37 +22,46 @@ def assign_block_keys(workload: Workload, block_size: int) -> list[NDArray[np.in
         num_blocks = (workload.prompt_tokens + workload.output_tokens) // block_size
         ends = np.cumsum(num_blocks)
         return [np.arange(end - num, end) for num, end in zip(num_blocks.tolist(), ends.tolist(), strict=True)]
-    return _assign_shared_keys(workload, workload.prefix_hashes, block_size)
+    tree = _PrefixTree(workload.prefix_block_tokens or block_size, block_size)
+    return [
+        tree.assign(hashes, prompt // block_size, (prompt + output) // block_size)
+        for hashes, prompt, output in zip(
+            workload.prefix_hashes, workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True
+        )
+    ]
 
 
-def _assign_shared_keys(
-    workload: Workload, prefix_hashes: tuple[tuple[int, ...], ...], block_size: int
-) -> list[NDArray[np.int64]]:
-    chunk = workload.prefix_block_tokens or block_size
-    nodes: dict[tuple[int, int], int] = {}
-    """The tree of prefixes: a parent and a hash make a node. A prompt that ends inside it shares the blocks it fills."""
-    first_keys: list[int] = []
-    num_keys = 0
-    keys = []
-    for hashes, prompt, output in zip(
-        prefix_hashes, workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True
-    ):
+class _PrefixTree:
+    """Prefixes by their hashes: a node is a chunk behind its parent. A prompt that ends inside shares what it fills."""
+
+    def __init__(self, chunk_tokens: int, block_size: int) -> None:
+        self._chunk_tokens = chunk_tokens
+        self._block_size = block_size
+        self._nodes: dict[tuple[int, int], int] = {}
+        """Number of the node by parent and hash."""
+        self._first_keys: list[int] = []
+        """Of each node."""
+        self._num_keys = 0
+
+    def assign(self, hashes: tuple[int, ...], num_prompt_blocks: int, num_blocks: int) -> NDArray[np.int64]:
+        """Keys of a request's full blocks; those behind the hashed prompt are new."""
         pieces = []
-        num_prompt_blocks = prompt // block_size
         first, node = 0, -1
         for position, prefix_hash in enumerate(hashes):
             if first == num_prompt_blocks:
                 break
-            end = (position + 1) * chunk // block_size
-            node = nodes.setdefault((node, prefix_hash), len(nodes))
-            if node == len(first_keys):
-                first_keys.append(num_keys)
-                num_keys += end - first
+            end = (position + 1) * self._chunk_tokens // self._block_size
+            node = self._nodes.setdefault((node, prefix_hash), len(self._nodes))
+            if node == len(self._first_keys):
+                self._first_keys.append(self._take_keys(end - first))
             last = min(end, num_prompt_blocks)
-            pieces.append(np.arange(first_keys[node], first_keys[node] + last - first))
+            pieces.append(np.arange(self._first_keys[node], self._first_keys[node] + last - first))
             first = last
-        num_own = (prompt + output) // block_size - first
-        pieces.append(np.arange(num_keys, num_keys + num_own))
-        num_keys += num_own
-        keys.append(np.concatenate(pieces))
-    return keys
+        start = self._take_keys(num_blocks - first)
+        pieces.append(np.arange(start, self._num_keys))
+        return np.concatenate(pieces)
+
+    def _take_keys(self, num: int) -> int:
+        """The first of `num` new keys."""
+        self._num_keys += num
+        return self._num_keys - num

@@ -34,7 +34,7 @@ class Replay:
     num_recomputed_tokens: NDArray[np.int64]
     """Tokens computed again after preemptions."""
     token_gaps: NDArray[np.int64]
-    """Shape (gaps, 2): steps of consecutive tokens of one request that are not consecutive steps."""
+    """Shape (gaps, 2): steps of two consecutive tokens of one request with a preemption or another step between."""
     step_end_s: NDArray[np.float64] | None
     """Shape (m,), seconds since the first arrival; None when no step time was given."""
 
@@ -179,7 +179,8 @@ def _sequences(workload: Workload, rules: SchedulerRules, *, arrivals: bool) -> 
 def _pool(rules: SchedulerRules, sequences: list[Sequence]) -> KvPool:
     if not rules.enable_prefix_caching:
         return BlockPool(rules.num_usable_blocks, rules.block_size)
-    num_keys = max(int(s.block_keys[-1]) for s in sequences if s.block_keys is not None and len(s.block_keys)) + 1
+    last_keys = [int(s.block_keys[-1]) for s in sequences if s.block_keys is not None and len(s.block_keys)]
+    num_keys = max(last_keys, default=-1) + 1
     return PrefixCachingBlockPool(
         rules.num_usable_blocks, rules.block_size, num_keys, reuse_unhashed_first=rules.reuse_unhashed_first
     )

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from maitre.errors import DoesNotFitError
 from maitre.simulator.block_pool import KvPool
+from maitre.simulator.contention import ContendedPass
 from maitre.simulator.decode_batch import DecodeBatch
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.sequence import Sequence
@@ -34,7 +35,7 @@ class Scheduler:
         self.decodes = DecodeBatch(rules.block_size)
         self.token_gaps: list[tuple[int, int]] = []
         """Steps of two consecutive tokens of one sequence with a preemption or a step without a token in between."""
-        self._stalled: dict[Sequence, None] = {}
+        self.stalled: dict[Sequence, None] = {}
         """Decodes that got no token in the last step; their `last_token_step` is up to date."""
         self._can_admit = True
         self._ending: deque[Sequence] = deque()
@@ -69,9 +70,9 @@ class Scheduler:
         self._release_ended(tick)
         threshold = self._long_prefill_threshold()
         work = StepWork()
-        returning, self._stalled = self._stalled, {}
+        returning, self.stalled = self.stalled, {}
         if self._order_matters(tick, threshold):
-            num_preemptions = self._schedule_running_in_order(tick, threshold, work, returning)
+            num_preemptions = ContendedPass(self, work, threshold, returning).schedule()
         else:
             num_preemptions = 0
             self._schedule_running(tick, threshold, work)
@@ -87,7 +88,7 @@ class Scheduler:
             step = self._describe(num_decodes, num_returned, context, work, num_preemptions, bound_by)
             self._advance(tick, work)
             self.num_steps += 1
-        for sequence in self._stalled:
+        for sequence in self.stalled:
             self.decodes.add(sequence, tick + 1)
         self.tick += 1
         return step
@@ -95,7 +96,7 @@ class Scheduler:
     @property
     def num_steady_steps(self) -> int:
         """How many of the next steps are alike as long as nobody arrives and blocks are free: the same ones decode."""
-        if self.prefilling or self._stalled or self._can_admit or not self.decodes.num:
+        if self.prefilling or self.stalled or self._can_admit or not self.decodes.num:
             return 0
         last = self.decodes.next_end()
         assert last is not None
@@ -133,10 +134,11 @@ class Scheduler:
             elif num_tokens + chunk > budget:
                 chunk = budget - num_tokens  # without a threshold the only partial prefill is last in the queue
             num_tokens += chunk
-            num_blocks += self._num_blocks_to_extend(sequence, chunk)
+            num_blocks += self.num_blocks_to_extend(sequence, chunk)
         return num_blocks > self.pool.num_free or num_tokens > budget
 
-    def _num_blocks_to_extend(self, sequence: Sequence, chunk: int) -> int:
+    def num_blocks_to_extend(self, sequence: Sequence, chunk: int) -> int:
+        """New blocks that a prefilling sequence needs for its next `chunk` tokens."""
         size = self.rules.block_size
         return -(-(sequence.num_computed_tokens + chunk) // size) + (-sequence.num_computed_tokens // size)
 
@@ -149,103 +151,15 @@ class Scheduler:
         for sequence in self.prefilling:
             if budget == 0:
                 break
-            chunk = self._chunk(sequence, threshold, budget)
+            chunk = self.next_chunk(sequence, threshold, budget)
             self.pool.extend(sequence, sequence.num_computed_tokens + chunk)
             work.add(sequence, chunk)
             budget -= chunk
 
-    def _schedule_running_in_order(
-        self, tick: int, threshold: int, work: StepWork, returning: dict[Sequence, None]
-    ) -> int:
-        """Tokens and blocks go to the running sequences in order; who is left without is preempted or waits a step.
-
-        Returns:
-            The number of preemptions.
-        """
-        queue = [s for s in self.running if not s.is_ending]
-        served: dict[Sequence, None] = {}
-        budget = self.rules.max_num_batched_tokens
-        num_preemptions = 0
-        while len(served) < len(queue) and budget > 0:
-            sequence = queue[len(served)]
-            chunk = 1 if sequence.is_decoding else self._chunk(sequence, threshold, budget)
-            while sequence.is_running and not self._can_extend(sequence, chunk, tick):
-                victim = self._choose_victim()
-                num_preemptions += 1
-                num_scheduled = 0
-                if victim in served:  # possible under the priority policy: its tokens are free again
-                    del served[victim]
-                    num_scheduled = 1 if victim.is_decoding else work.remove(victim)
-                    budget += num_scheduled
-                self._preempt(victim, tick, num_scheduled, returning)
-                if victim in queue:
-                    queue.remove(victim)
-            if not sequence.is_running:
-                break
-            self._extend(sequence, chunk, tick, work)
-            served[sequence] = None
-            budget -= chunk
-        self._stall(queue[len(served) :], tick, returning)
-        return num_preemptions
-
-    def _chunk(self, sequence: Sequence, threshold: int, budget: int) -> int:
+    def next_chunk(self, sequence: Sequence, threshold: int, budget: int) -> int:
+        """Tokens that a prefilling sequence computes next."""
         chunk = sequence.num_tokens - sequence.num_computed_tokens
         return min(chunk, threshold or chunk, budget)
-
-    def _can_extend(self, sequence: Sequence, chunk: int, tick: int) -> bool:
-        if sequence.is_decoding:
-            num_blocks = 1 if (sequence.context_offset + tick) % self.rules.block_size == 0 else 0
-        else:
-            num_blocks = self._num_blocks_to_extend(sequence, chunk)
-        return num_blocks <= self.pool.num_free
-
-    def _extend(self, sequence: Sequence, chunk: int, tick: int, work: StepWork) -> None:
-        if not sequence.is_decoding:
-            self.pool.extend(sequence, sequence.num_computed_tokens + chunk)
-            work.add(sequence, chunk)
-        elif (sequence.context_offset + tick) % self.rules.block_size == 0:
-            self.pool.extend_by_one([sequence])
-
-    def _stall(self, unserved: list[Sequence], tick: int, returning: dict[Sequence, None]) -> None:
-        """Decodes that got no token wait one tick."""
-        for sequence in unserved:
-            if sequence.is_decoding:
-                self.decodes.remove(sequence, tick)
-                self._stalled[sequence] = None
-                if sequence not in returning:
-                    sequence.last_token_step = self.num_steps - 1
-
-    def _choose_victim(self) -> Sequence:
-        if self.rules.priority_policy:
-            return max(self.running, key=lambda s: (s.priority, s.arrival_s, s.index))
-        return next(reversed(self.running))
-
-    def _preempt(self, sequence: Sequence, tick: int, num_scheduled: int, returning: dict[Sequence, None]) -> None:
-        """Take slot and blocks from a running sequence; it waits in front and computes everything again.
-
-        Args:
-            sequence: the victim.
-            tick: the current tick.
-            num_scheduled: tokens that this step had already given to it.
-            returning: sequences that got no token in the step before.
-        """
-        num_in_flight = 0
-        if sequence.is_decoding or sequence.is_ending:
-            if sequence not in returning:
-                num_in_flight = self.rules.in_flight_steps - 1
-                sequence.last_token_step = self.num_steps - 1
-            if sequence.is_decoding:
-                self.decodes.remove(sequence, tick)
-        else:
-            self.prefilling.remove(sequence)
-        num_computed = sequence.num_computed_tokens
-        self.pool.release(sequence, num_computed + num_scheduled, num_computed + num_scheduled - num_in_flight)
-        sequence.num_lost_tokens = num_computed
-        sequence.num_computed_tokens = 0
-        sequence.num_preemptions += 1
-        sequence.is_running = False
-        del self.running[sequence]
-        self.waiting.appendleft(sequence)
 
     # waiting requests
 
