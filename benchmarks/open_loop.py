@@ -3,7 +3,7 @@
     python benchmarks/open_loop.py
 
 1. The shipped calibration (Qwen2.5-14B on an H200, at most 256 decodes in a step) on a recording with 512.
-2. Latencies of an open loop at 60 % of capacity (Qwen2.5-7B), simulated with a step time that was fitted to two cells of
+2. Latencies of an open loop at 60 % of capacity (Qwen2.5-7B), simulated with a step time fitted to two cells of
    another recording of that model.
 """
 

@@ -48,6 +48,8 @@ STEP_COLUMNS = (
     "num_free_blocks",
     "num_steady_decodes",
 )
+SWITCHES = list(itertools.product((False, True), repeat=5))
+NUM_SMALL, NUM_LARGE = 5 * len(SWITCHES), 6
 MAX_MODEL_LEN = 65536
 MODEL = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -104,12 +106,17 @@ class Scenario:
 
 def draw_scenarios(seed: int) -> Iterator[Scenario]:
     """Every combination of the five on-off switches five times, everything else at random; then six larger ones."""
-    switches = list(itertools.product((False, True), repeat=5))
-    for number, values in enumerate(switches * 5):
-        yield draw_scenario(random.Random(f"{seed}-{number}"), 60, *values)  # noqa: S311
-    for number in range(6):
-        rng = random.Random(f"{seed}-large-{number}")  # noqa: S311
-        yield draw_scenario(rng, 300, number % 2 == 0, number < 4, number == 3, number in (1, 2), number != 2)
+    for number in range(NUM_SMALL + NUM_LARGE):
+        yield draw_numbered(seed, number)
+
+
+def draw_numbered(seed: int, number: int) -> Scenario:
+    """One of the scenarios of a seed."""
+    rng = random.Random(f"{seed}-{number}")  # noqa: S311
+    if number < NUM_SMALL:
+        return draw_scenario(rng, 60, *SWITCHES[number % len(SWITCHES)])
+    number -= NUM_SMALL
+    return draw_scenario(rng, 300, number % 2 == 0, number < 4, number == 3, number in (1, 2), number != 2)
 
 
 def draw_scenario(

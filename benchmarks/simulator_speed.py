@@ -37,9 +37,7 @@ def best_of_three(run: Callable[[], object]) -> float:
 def grid() -> None:
     """Time the classical grid."""
     workload = load_workload("lognormal:500:0.8:250:0.8", num_requests=1000)
-    server = ServerConfig(
-        model="Qwen/Qwen2.5-14B", max_model_len=32768, max_num_seqs=256, max_num_batched_tokens=8192
-    )
+    server = ServerConfig(model="Qwen/Qwen2.5-14B", max_model_len=32768, max_num_seqs=256, max_num_batched_tokens=8192)
     setup = Setup(server, load_model("qwen2.5-14b"), find_gpu("h200"))
     cells = classical_grid()
     seconds = best_of_three(lambda: tune_simulated(workload, setup, cells))

@@ -65,9 +65,7 @@ def fit_step_time(runs: Sequence[RecordedRun], prior: Calibration, source: str) 
     )
 
 
-def window_sums(
-    runs: Sequence[RecordedRun], step_time: StepTime
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def window_sums(runs: Sequence[RecordedRun], step_time: StepTime) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Features and seconds of all windows of the runs, shapes (windows, 7) and (windows,)."""
     features, seconds = [], []
     for run in runs:

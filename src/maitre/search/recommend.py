@@ -89,9 +89,7 @@ def _itl_p99_s(trial: Trial) -> float:
     return trial.itl_s.p99 if trial.itl_s else 0.0
 
 
-def _gain(
-    pick: Trial, present: Trial, pick_draws: NDArray[np.float64], present_draws: NDArray[np.float64]
-) -> Gain:
+def _gain(pick: Trial, present: Trial, pick_draws: NDArray[np.float64], present_draws: NDArray[np.float64]) -> Gain:
     ratio = pick.total_tokens_per_s / present.total_tokens_per_s
     low, high = np.percentile(ratio * np.exp(present_draws - pick_draws), [2.5, 97.5])
     return Gain(ratio - 1, float(low) - 1, float(high) - 1)

@@ -79,9 +79,7 @@ class StepTime(Record):
         return seconds
 
 
-def step_features(
-    columns: dict[str, NDArray[Any]], knee: float, graph_sizes: SequenceOf[int]
-) -> NDArray[np.float64]:
+def step_features(columns: dict[str, NDArray[Any]], knee: float, graph_sizes: SequenceOf[int]) -> NDArray[np.float64]:
     """What each coefficient is multiplied by, shape (steps, 7).
 
     Args:

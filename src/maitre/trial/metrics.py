@@ -87,9 +87,7 @@ def _percentiles(values: NDArray[Any]) -> Percentiles | None:
     return weighted_percentiles(values, np.ones(len(values), dtype=np.int64))
 
 
-def _token_gaps(
-    replay: Replay, step_end_s: NDArray[np.float64], steps_s: NDArray[np.float64]
-) -> Percentiles | None:
+def _token_gaps(replay: Replay, step_end_s: NDArray[np.float64], steps_s: NDArray[np.float64]) -> Percentiles | None:
     """Inter-token latency over all tokens but each request's first.
 
     All sequences of a step get their tokens together, so a step counts once for each of its steady decodes. The ramp of
