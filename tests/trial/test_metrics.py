@@ -9,7 +9,7 @@ from maitre.records import Workload
 from maitre.simulator.replay import replay_arrivals, replay_at_once
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime
-from maitre.trial import summarize
+from maitre.trial import replay_run, summarize
 from maitre.trial.metrics import weighted_percentiles
 
 STEP_TIME = StepTime(a0=8e-3, b0=2e-5, c0=5e-8, a1=1e-3, b1=4e-5, c1=1e-7, d1=4e-9, knee=200)
@@ -18,7 +18,7 @@ STEP_TIME = StepTime(a0=8e-3, b0=2e-5, c0=5e-8, a1=1e-3, b1=4e-5, c1=1e-7, d1=4e
 def simulate(workload, rules, step_time=STEP_TIME):
     replay = replay_at_once(workload, rules)
     ends = np.cumsum(replay.steps_s(step_time))
-    return replay, ends, summarize(replay, ends, workload, rules, engine="test")
+    return replay, ends, summarize(replay_run(replay, ends, workload, rules), workload, engine="test")
 
 
 def requests(prompts, outputs, **more):
@@ -102,7 +102,7 @@ def test_with_arrival_times_nothing_is_left_out_and_waiting_starts_at_the_arriva
     one_second_a_prompt = StepTime(a0=0.01, b0=0, c0=0, a1=1.0, b1=0, c1=0, d1=0, knee=0)
     rules = SchedulerRules(8, 1000, 10_000, async_scheduling=False)
     replay = replay_arrivals(workload, rules, one_second_a_prompt)
-    trial = summarize(replay, replay.step_end_s, workload, rules, engine="test")
+    trial = summarize(replay_run(replay, replay.step_end_s, workload, rules), workload, engine="test")
     assert trial.ttft_s.p50 == pytest.approx(1)
     assert trial.e2e_s.max == pytest.approx(1.19)
     assert trial.duration_s == pytest.approx(11.19)

@@ -15,7 +15,7 @@ from maitre.recording import RecordedRun, Recording, load_recording, recorded_wo
 from maitre.records import Cell, ServerConfig, Trial
 from maitre.simulator.replay import Replay, replay_at_once
 from maitre.simulator.rules import SchedulerRules
-from maitre.trial.metrics import summarize
+from maitre.trial.metrics import replay_run, summarize
 from maitre.vllm.defaults import default_cell
 
 RUN_SD = 0.005
@@ -59,7 +59,8 @@ class RecordedEngine:
                 f"vLLM {self.recording.vllm_version} should make ({replay.num_steps} steps)",
                 "was the recording made with other flags than it says?",
             )
-        return summarize(replay, run.step_end_s, self.workload, rules, engine=self.name)
+        ran = replay_run(replay, run.step_end_s, self.workload, rules)
+        return summarize(ran, self.workload, engine=self.name)
 
     def log_time_draws(
         self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator

@@ -12,7 +12,7 @@ from maitre.records import Cell, ServerConfig, Trial, Workload
 from maitre.simulator.replay import Replay, replay_arrivals, replay_at_once
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime
-from maitre.trial.metrics import summarize
+from maitre.trial.metrics import replay_run, summarize
 from maitre.vllm.defaults import capture_sizes
 
 LENGTH_OCTAVES = 2.0
@@ -50,7 +50,7 @@ class SimulatedEngine:
         rules, step_time = self._rules(cell), self._step_time(cell)
         replay = self._replay(cell)
         ends = np.cumsum(replay.steps_s(step_time)) if replay.step_end_s is None else replay.step_end_s
-        return summarize(replay, ends, self._workload, rules, engine=self.name)
+        return summarize(replay_run(replay, ends, self._workload, rules), self._workload, engine=self.name)
 
     def log_time_draws(
         self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator
