@@ -28,6 +28,11 @@ for verb, summary in {
     "replay": "Check the simulator against a recording of a real server.",
 }.items():
     app.command(f"maitre.cli.{verb}:{verb}", name=verb, help=summary)
+app.command(
+    "maitre.cli.import_:import_results",
+    name="import",
+    help="Read what was measured already, and say which figures may be compared.",
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
