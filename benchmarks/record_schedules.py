@@ -129,7 +129,7 @@ def draw_scenario(
     gate: bool,  # noqa: FBT001
 ) -> Scenario:
     """A server and requests that suit each other: tight pools and budgets are as likely as roomy ones."""
-    block_size = rng.choice((8, 16, 32))
+    block_size = rng.choice((4, 8, 16, 32))
     requests = draw_requests(rng, rng.randint(max(5, max_num_requests // 5), max_num_requests), block_size, caches)
     if arrives_later:
         gap = rng.choice((0.5, 2, 8))
