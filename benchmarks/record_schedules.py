@@ -50,6 +50,8 @@ STEP_COLUMNS = (
 )
 SWITCHES = list(itertools.product((False, True), repeat=5))
 NUM_SMALL, NUM_LARGE = 5 * len(SWITCHES), 6
+REVEALING = ((1074, 93), (1156, 31), (1131, 143), (1104, 143))
+"""Scenarios, as seed and number, in which rare events decide: blocks of equal contents, requests that end at once."""
 MAX_MODEL_LEN = 65536
 MODEL = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -192,6 +194,25 @@ def share_prefixes(rng: random.Random, requests: Requests, block_size: int) -> N
         trunk = rng.choice(trunks)
         shared = trunk[: rng.randint(0, min(num_chunks, len(trunk)))]
         requests.prefix_hashes.append(shared + list(itertools.islice(hashes, num_chunks - len(shared))))
+
+
+def stage_scenarios() -> Iterator[Scenario]:
+    """Rare victims of the priority policy: one that waited in the step before, one that was served in the same step."""
+    for is_async, caches in itertools.product((False, True), repeat=2):
+        about = {
+            "block_size": 4,
+            "enable_prefix_caching": caches,
+            "whole_prompt_gate": False,
+            "watermark": 0.0,
+            "async_scheduling": is_async,
+            "priority_policy": True,
+        }
+        # all need a third block at once: the first request gives its own away, and the last one does a step later
+        rules = Rules(4, 64, num_gpu_blocks=9, long_prefill_token_threshold=0, **about)
+        yield Scenario(rules, Requests([3, 4, 4, 4], [12, 7, 12, 12], [0, 1, 1, 1], priority=[9, 1, 1, 4]))
+        # the first request takes the last free blocks for its prompt, and loses it to the second one in the same step
+        rules = Rules(2, 16, num_gpu_blocks=19, long_prefill_token_threshold=8, **about)
+        yield Scenario(rules, Requests([68, 4], [4, 12], [0, 1], priority=[5, 0]))
 
 
 # vLLM
@@ -386,10 +407,13 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    scenarios = itertools.chain(
+        draw_scenarios(options.seed), itertools.starmap(draw_numbered, REVEALING), stage_scenarios()
+    )
     content = {
         "schema": "maitre-schedules-1",
         "vllm_version": importlib.metadata.version("vllm").split("+")[0],
-        "scenarios": [record_scenario(scenario) for scenario in draw_scenarios(options.seed)],
+        "scenarios": [record_scenario(scenario) for scenario in scenarios],
     }
     options.out.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0))
     steps = [len(scenario["steps"]["num_decodes"]) for scenario in content["scenarios"]]

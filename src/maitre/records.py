@@ -222,6 +222,31 @@ class Trial(Record):
     bound_by: BoundBy
     bound_share: dict[BoundBy, float]
     """Share of the run's time in which each limit binds; adds up to 1."""
+    client_cpu_share: float | None = None
+    """Of a measured trial: CPU time over wall time of the load generator."""
+    client_lag_p99_s: float | None = None
+    """Of a measured trial: how late the load generator's event loop was."""
+    spoiled_by: str = ""
+    """Why the load generator's own state makes the figures doubtful; empty when it does not."""
+
+    @property
+    def cell(self) -> Cell:
+        """The two dials."""
+        return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
+
+
+class FailedTrial(Record):
+    """A cell that could not be measured, and why. The study goes on without it."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    engine: str
+    code: str
+    """One word of `maitre.vllm.failures.FailureCode`, or requests-failed."""
+    message: str
+    remedy: str
+    last_lines: tuple[str, ...] = ()
+    """The end of the server's log."""
 
     @property
     def cell(self) -> Cell:
@@ -290,6 +315,8 @@ class Study(Record):
     cells: tuple[Trial, ...]
     infeasible: dict[str, str] = Field(default_factory=dict)
     """Cells (`str(Cell)`) that vLLM cannot serve with, and why."""
+    failed: tuple[FailedTrial, ...] = ()
+    """Cells that could not be measured."""
     budgets: dict[str, KvBudget] = Field(default_factory=dict)
     """KV budget by cell (`str(Cell)`)."""
     limits: Limits | None = None

@@ -1,17 +1,19 @@
 """A study on disk: a directory in which every finished trial is safe at once.
 
 workload.json   the requests, once
+asked.json      what was asked of a real server; the same question resumes the study
 trials.jsonl    a line a finished trial, written as soon as it is known
 study.json      the whole study, rewritten at the end
 """
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -33,7 +35,8 @@ class StudyDirectory:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error and self._made and not (self.path / "trials.jsonl").exists():
-            (self.path / "workload.json").unlink(missing_ok=True)
+            for name in ("workload.json", "asked.json"):
+                (self.path / name).unlink(missing_ok=True)
             with suppress(OSError):  # somebody else has put something into it
                 for path in self._made:
                     path.rmdir()
@@ -56,6 +59,33 @@ class StudyDirectory:
         except OSError as error:
             raise _disk_failure(path, error) from error
         return directory
+
+    @classmethod
+    def resume(cls, path: Path, workload: Workload, asked: dict[str, Any]) -> tuple[StudyDirectory, list[Trial]]:
+        """Open the directory of an unfinished study of the same question, or make a new one.
+
+        Args:
+            path: the directory.
+            workload: the traffic.
+            asked: everything that decides the trials, as JSON.
+
+        Returns:
+            The directory, and the trials that are finished already.
+
+        Raises:
+            UsageError: the directory holds something else.
+        """
+        question = path / "asked.json"
+        if question.is_file() and not (path / "study.json").exists():
+            if read_json(question) != asked:
+                raise UsageError(f"{path} holds another study", "name a new directory with --study")
+            return cls(path), _read_trials(path / "trials.jsonl")
+        directory = cls.create(path, workload)
+        try:
+            question.write_text(json.dumps(asked, indent=1), "utf-8")
+        except OSError as error:
+            raise _disk_failure(path, error) from error
+        return directory, []
 
     def add_trial(self, trial: Trial) -> None:
         """Append a finished trial; it is on disk when this returns."""
@@ -94,6 +124,23 @@ class StudyDirectory:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise InputError(f"{path}: not a study: {field}: {first['msg']}", "run the tuning again") from None
+
+
+def _read_trials(path: Path) -> list[Trial]:
+    """The finished trials; a last line that a kill has torn is cut off."""
+    if not path.exists():
+        return []
+    try:
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            path.write_bytes(whole)
+        return [Trial.model_validate_json(line) for line in whole.splitlines()]
+    except OSError as error:
+        raise _disk_failure(path, error) from error
+    except ValidationError as error:
+        what = f"{path}: not the trials of a study ({error.error_count()} faults)"
+        raise InputError(what, "name a new directory with --study") from None
 
 
 def new_study_path(workload_name: str, now: datetime) -> Path:

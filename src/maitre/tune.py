@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from maitre import __version__
 from maitre.calibration import calibration_for
-from maitre.errors import DoesNotFitError, InputError
+from maitre.errors import DoesNotFitError, InputError, SystemFailure
 from maitre.gpus import Gpu
 from maitre.kv_budget import estimate_kv_budget, kv_budget_from_blocks
 from maitre.limits import physical_limits
 from maitre.models import Model
-from maitre.records import Cell, Finding, KvBudget, Limits, Recommendation, ServerConfig, Study, Trial, Workload
-from maitre.search import recommend
-from maitre.trial import Engine, RecordedEngine, SimulatedEngine
-from maitre.units import format_seconds
+from maitre.records import Cell, FailedTrial, KvBudget, Limits, ServerConfig, Study, Trial, Workload
+from maitre.search import find_doubts, recommend
+from maitre.trial import Engine, RecordedEngine, SimulatedEngine, TrialFailure
+
+if TYPE_CHECKING:
+    from maitre.trial.live import LiveEngine
 
 NUM_DRAWS = 2000
-
-REQUESTS_PER_SLOT = 4
-"""Requests for each slot below which ramp and drain weigh on the throughput of a whole run (modelling notes, section 4:
-with fewer than one there is no queue at all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +128,59 @@ def tune_recorded(
     )  # fmt: skip
 
 
+def tune_live(
+    engine: LiveEngine,
+    workload: Workload,
+    server: ServerConfig,
+    cells: Sequence[Cell],
+    *,
+    gpu: str,
+    finished: Sequence[Trial] = (),
+    open_loop: bool = False,
+    epsilon: float = 0.02,
+    delta: float = 0.05,
+    seed: int = 0,
+    on_trial: Callable[[Trial | FailedTrial], None] = lambda _: None,
+) -> Study:
+    """Measure every cell on a real server.
+
+    Args:
+        engine: entered as a context.
+        workload: the traffic.
+        server: the user's server, with the dials of the present setting.
+        cells: the grid.
+        gpu: what it runs on, in words.
+        finished: trials of an earlier, interrupted run of the same study.
+        open_loop: requests come at the workload's own times.
+        epsilon: cells within this share of the best are equally good.
+        delta: how sure to be.
+        seed: of the draws of run-to-run noise.
+        on_trial: is told of every trial, failed ones too.
+
+    Raises:
+        SystemFailure: the present cell could not be measured, so there is nothing to compare with.
+    """
+    trials, failed = list(finished), list[FailedTrial]()
+    done = {trial.cell for trial in finished}
+    for cell in dict.fromkeys([server.cell, *cells]):
+        if cell in done:
+            continue
+        try:
+            trials.append(engine.run(cell))
+            on_trial(trials[-1])
+        except TrialFailure as failure:
+            failed.append(failure.failed)
+            on_trial(failure.failed)
+            if cell == server.cell:
+                raise SystemFailure(f"the present cell {cell} failed: {failure}", failure.failed.remedy) from failure
+    return _conclude(
+        engine, trials, server, workload,
+        gpu=gpu, calibration=f"measured with vLLM {server.vllm_version}",
+        budgets={}, infeasible={}, failed=failed, limits=None,
+        epsilon=epsilon, delta=delta, seed=seed, open_loop=open_loop,
+    )  # fmt: skip
+
+
 def _check_lengths(workload: Workload, server: ServerConfig) -> None:
     lengths = workload.prompt_tokens + workload.output_tokens
     num_refused = int(np.count_nonzero(lengths > server.max_model_len))
@@ -186,6 +238,7 @@ def _conclude(
     engine: Engine, trials: Sequence[Trial], server: ServerConfig, workload: Workload, *,
     gpu: str, calibration: str, budgets: dict[Cell, KvBudget], infeasible: dict[Cell, DoesNotFitError],
     limits: Limits | None, epsilon: float, delta: float, seed: int, open_loop: bool = False,
+    failed: Sequence[FailedTrial] = (),
 ) -> Study:  # fmt: skip
     if server.cell not in {trial.cell for trial in trials}:
         raise infeasible[server.cell]
@@ -204,39 +257,12 @@ def _conclude(
         calibration=calibration,
         cells=tuple(trials),
         infeasible={str(cell): str(error.args[0]) for cell, error in infeasible.items()},
+        failed=tuple(failed),
         budgets={str(cell): budget for cell, budget in budgets.items()},
         limits=limits,
-        findings=tuple(_findings(trials, workload.num_requests, recommendation, open_loop=open_loop)),
+        findings=tuple(
+            find_doubts(trials, recommendation, failed, num_requests=workload.num_requests, open_loop=open_loop)
+        ),
         recommended=recommendation.recommended,
         recommendation=recommendation,
     )
-
-
-def _findings(
-    trials: Sequence[Trial], num_requests: int, recommendation: Recommendation, *, open_loop: bool
-) -> list[Finding]:
-    findings = []
-    most_slots = max(trial.max_num_seqs for trial in trials)
-    if not open_loop and num_requests < REQUESTS_PER_SLOT * most_slots:
-        findings.append(
-            Finding(
-                code="few-requests",
-                message=f"{num_requests} requests fill {most_slots} slots fewer than {REQUESTS_PER_SLOT} times, so "
-                "ramp and drain weigh on the cells with many slots",
-                remedy=f"take at least {REQUESTS_PER_SLOT * most_slots} requests",
-            )
-        )
-    plateau = [trial for trial in trials if trial.cell in recommendation.plateau and trial.itl_s]
-    chosen = next(trial for trial in trials if trial.cell == recommendation.recommended)
-    calmest = min(plateau, key=lambda trial: trial.itl_s.max if trial.itl_s else 0.0, default=chosen)
-    if chosen.itl_s and calmest.itl_s and chosen.itl_s.max > 2 * calmest.itl_s.max:
-        findings.append(
-            Finding(
-                code="long-stall",
-                message=f"at {chosen.cell} a stream can stand still for {format_seconds(chosen.itl_s.max)}, rarely "
-                f"enough for the p99 not to see it; at {calmest.cell}, as fast within {recommendation.epsilon:.0%}, "
-                f"for {format_seconds(calmest.itl_s.max)}",
-                remedy=f"take {calmest.cell} if users watch the stream",
-            )
-        )
-    return findings

@@ -106,3 +106,24 @@ def test_a_recording_where_nothing_is_gained_says_keep(run, tmp_path):
     assert code == 0
     assert "Keep 512x8192" in out
     assert "vllm serve" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fixed:8:8", "--engine", "live"], "no command that starts a server"),
+        (["fixed:8:8", "--engine", "live", "--", "vllm", "serve", "m"], "the present setting is not known"),
+        (["fixed:8:8", "--engine", "live", "--present", "8x64", "--", "echo", "hello"], "has no `serve`"),
+        (["fixed:8:8", "--engine", "live", "--grid", "auto", "--present", "8x64", "--", "vllm", "serve", "m"], "auto"),
+        (["fixed:8:8", "--model", "m", "--", "vllm", "serve", "m"], "--engine live"),
+        (["fixed:8:8", "--engine", "live", "--open-loop", "--present", "8x64", "--", "vllm", "serve", "m"], "arrival"),
+    ],
+)
+def test_a_real_server_is_asked_for_properly_or_not_at_all(run, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("tune", *words)
+    assert code == 2
+    assert not out
+    assert message in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())

@@ -115,4 +115,4 @@ def test_the_scenarios_reach_every_switch_in_company_of_every_other():
         for other in range(one):
             assert len(np.unique(table[:, [one, other]], axis=0)) == 4
     cached = [s for s in SCENARIOS if any(s["num_cached_tokens"])]
-    assert {s["rules"]["block_size"] for s in cached} == {8, 16, 32}
+    assert {s["rules"]["block_size"] for s in cached} == {4, 8, 16, 32}

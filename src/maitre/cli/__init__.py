@@ -7,6 +7,7 @@ Data goes to stdout; progress, findings and errors to stderr. Exit 0 yes, 1 ran 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from cyclopts import App, CycloptsError
@@ -37,8 +38,9 @@ app.command(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command line and exit with its code."""
+    words = _fold_command(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         code = _complain(f"{error}", f"maitre {' '.join(error.command_chain or ())} --help".replace("  ", " "))
     except MaitreError as error:
@@ -49,6 +51,14 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fold_command(arguments: list[str]) -> list[str]:
+    """The words after `--` are the user's own command: one option, so that nothing in them is read as ours."""
+    if "--" not in arguments:
+        return arguments
+    at = arguments.index("--")
+    return [*arguments[:at], "--serve-command", shlex.join(arguments[at + 1 :])]
 
 
 def _complain(message: str, hint: str, exit_code: int = 2) -> int:

@@ -67,7 +67,8 @@ def prepare(
     num_gpu_blocks: int | None,
 ) -> tuple[Workload, Setup, list[Cell]]:
     """From options to what `tune_simulated` needs: the traffic, the setup and the grid."""
-    from maitre.tune import REQUESTS_PER_SLOT, Setup
+    from maitre.search.findings import REQUESTS_PER_SLOT
+    from maitre.tune import Setup
     from maitre.vllm import check_server
 
     model, gpu = server.load()

@@ -35,6 +35,7 @@ def tune(
     epsilon: Fraction = 0.02,
     delta: Fraction = 0.05,
     study: Path | None = None,
+    serve_command: Annotated[str | None, Parameter(show=False)] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Find the two flags, and save the study.
@@ -42,7 +43,9 @@ def tune(
     Parameters
     ----------
     engine
-        Who runs the cells: simulated, or recorded:FILE.json for a recording of a real server.
+        Who runs the cells: simulated; live, one real server whose dials are turned; restart, a fresh start for each
+        cell; or recorded:FILE.json for a recording. Behind live and restart comes -- and the command that starts your
+        server: maitre tune WORKLOAD --engine live -- vllm serve MODEL …
     blocks
         The KV pool of every cell, if you know num_gpu_blocks from vLLM's log or metrics; estimated for each cell when
         not given.
@@ -59,6 +62,8 @@ def tune(
     """
     from maitre.errors import UsageError
 
+    if serve_command is not None and engine not in {"live", "restart"}:
+        raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
     if engine.startswith("recorded:"):
         of_the_recording = (replace(workload, seed=0), server, scheduler, blocks, open_loop)
         if of_the_recording != (NO_WORKLOAD, NO_SERVER, DEFAULT_SCHEDULER, None, False):
@@ -67,12 +72,19 @@ def tune(
             )
         recording = Path(engine.removeprefix("recorded:"))
         finished = _tune_recorded(grid, recording, study, epsilon, delta, workload.seed)
+    elif engine in {"live", "restart"}:
+        from maitre.cli.tune_live import measure
+
+        finished = measure(
+            workload, server, grid, serve_command, blocks, study, epsilon, delta,
+            restart=engine == "restart", open_loop=open_loop,
+        )  # fmt: skip
     elif engine == "simulated":
         finished = _tune_simulated(
             workload, server, scheduler, grid, blocks, study, epsilon, delta, open_loop=open_loop
         )
     else:
-        raise UsageError(f"engine '{engine}' is not known", "choose simulated or recorded:FILE.json")
+        raise UsageError(f"engine '{engine}' is not known", "choose simulated, live, restart or recorded:FILE.json")
     _print(finished, as_json=json)
     return 0
 

@@ -42,7 +42,7 @@ def _parts(study: Study) -> Iterator[RenderableType]:
     yield Text(f"{study.server.model} on {study.gpu}, vLLM {study.server.vllm_version}", style="bold")
     yield Text(f"{study.num_requests:,} requests ({study.total_tokens:,} tokens): {study.workload_source}")
     yield Text(_load_words(study), style="dim")
-    yield Text(f"step time {study.calibration}", style="dim")
+    yield Text(f"step time {study.calibration}" if study.engine == "simulated" else study.calibration, style="dim")
     yield Padding(Text("useful tokens/s: max_num_seqs across, max_num_batched_tokens down"), (1, 0, 0, 0))
     yield _matrix(study)
     for line in LEGEND:

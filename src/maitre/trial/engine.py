@@ -8,7 +8,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from maitre.records import Cell, Trial
+from maitre.records import Cell, FailedTrial, Trial
+
+
+class TrialFailure(Exception):  # noqa: N818 - a result, not an error of this program
+    """A cell could not be measured; the study goes on with the next."""
+
+    def __init__(self, failed: FailedTrial) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
 
 
 class Engine(Protocol):
@@ -21,7 +29,11 @@ class Engine(Protocol):
         """The only cells that it can answer for; None when it can answer for any."""
 
     def run(self, cell: Cell) -> Trial:
-        """Run the workload at this cell."""
+        """Run the workload at this cell.
+
+        Raises:
+            TrialFailure: the cell could not be measured.
+        """
 
     def log_time_draws(
         self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator
