@@ -1,13 +1,17 @@
-"""Progress on stderr: a bar on a terminal, nothing elsewhere."""
+"""Progress on stderr: on a terminal a bar or a matrix that fills in, elsewhere nothing or a line a trial."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from maitre.records import Trial
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from maitre.records import Cell, FailedTrial, Trial
 
 
 @contextmanager
@@ -25,3 +29,85 @@ def trial_progress(num_cells: int) -> Iterator[Callable[[Trial], None]]:
             progress.update(task, advance=1, description=f"{trial.max_num_seqs} × {trial.max_num_batched_tokens:,}")
 
         yield advance
+
+
+@contextmanager
+def measured_progress(
+    cells: Sequence[Cell], finished: Sequence[Trial]
+) -> Iterator[Callable[[Trial | FailedTrial], None]]:
+    """The matrix filling in as cells are measured, with elapsed and remaining time; off a terminal a line a trial.
+
+    Args:
+        cells: all cells of the study.
+        finished: trials that an earlier run has left.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    matrix = _Matrix(cells, finished)
+    with Live(matrix, console=console, transient=True, auto_refresh=console.is_terminal) as live:
+
+        def show(trial: Trial | FailedTrial) -> None:
+            matrix.add(trial)
+            if console.is_terminal:
+                live.refresh()
+            else:
+                console.print(_line(trial), highlight=False, soft_wrap=True)
+
+        yield show
+
+
+class _Matrix:
+    """Useful tokens/s of the cells so far."""
+
+    def __init__(self, cells: Sequence[Cell], finished: Sequence[Trial]) -> None:
+        self._cells = list(dict.fromkeys(cells))
+        self._texts = {trial.cell: f"{trial.total_tokens_per_s:,.0f}" for trial in finished}
+        self._num_before = len(self._texts)
+        self._start_s = time.monotonic()
+
+    def add(self, trial: Trial | FailedTrial) -> None:
+        """Fill in a cell."""
+        from maitre.records import Trial
+
+        self._texts[trial.cell] = f"{trial.total_tokens_per_s:,.0f}" if isinstance(trial, Trial) else "failed"
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(self._table(), Text(self._times()))
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 1), pad_edge=False)
+        seqs = sorted({cell.max_num_seqs for cell in self._cells})
+        table.add_column("", justify="right")
+        for value in seqs:
+            table.add_column(str(value), justify="right")
+        by_dials = {(cell.max_num_seqs, cell.max_num_batched_tokens): cell for cell in self._cells}
+        for budget in sorted({cell.max_num_batched_tokens for cell in self._cells}, reverse=True):
+            row = [by_dials.get((value, budget)) for value in seqs]
+            table.add_row(f"{budget:,}", *("" if cell is None else self._texts.get(cell, "·") for cell in row))
+        return table
+
+    def _times(self) -> str:
+        from maitre.units import format_seconds
+
+        elapsed_s = time.monotonic() - self._start_s
+        if not self._texts:
+            return f"{len(self._cells)} cells; the server starts, {format_seconds(elapsed_s)}"
+        num_done, num_left = len(self._texts) - self._num_before, len(self._cells) - len(self._texts)
+        left = f", about {format_seconds(elapsed_s / num_done * num_left)} to go" if num_done and num_left else ""
+        return f"{len(self._texts)} of {len(self._cells)} cells, {format_seconds(elapsed_s)}{left}"
+
+
+def _line(trial: Trial | FailedTrial) -> str:
+    from maitre.records import Trial
+
+    if not isinstance(trial, Trial):
+        return f"{trial.cell}: {trial.code}: {trial.message}"
+    speed = f"{trial.total_tokens_per_s:,.0f} useful tokens/s in {trial.duration_s:.1f} s"
+    return f"{trial.cell}: {speed}, {trial.num_preemptions} preemptions"

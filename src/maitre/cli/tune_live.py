@@ -21,7 +21,9 @@ def measure(
     blocks: int | None, path: Path | None, epsilon: float, delta: float, *, restart: bool, open_loop: bool,
 ) -> Study:  # fmt: skip
     """Start the server, measure every cell, and conclude. The same command resumes what was interrupted."""
+    from maitre.cli.progress import measured_progress
     from maitre.cli.simulate import check_open_loop
+    from maitre.records import Trial
     from maitre.study import StudyDirectory
     from maitre.trial.command import ServeCommand
     from maitre.trial.live import LiveEngine, LiveOptions
@@ -37,11 +39,17 @@ def measure(
     live = LiveOptions(
         restart=restart, open_loop=open_loop, seed=workload.seed, num_gpu_blocks=blocks, **_vocabulary(command)
     )
-    with directory, LiveEngine(command, traffic, _largest(cells), directory.path, live) as engine:
+    with (
+        directory,
+        LiveEngine(command, traffic, _largest(cells), directory.path, live) as engine,
+        measured_progress(cells, finished) as show,
+    ):
         server = _server_config(engine, command, present, traffic)
 
         def keep(trial: Trial | FailedTrial) -> None:
-            _keep(directory, trial)
+            if isinstance(trial, Trial):
+                directory.add_trial(trial)
+            show(trial)
 
         finished_study = tune_live(
             engine, traffic, server, cells, gpu=options.gpu or "a GPU that was not named", finished=finished,
@@ -157,17 +165,3 @@ def _server_config(engine: LiveEngine, command: ServeCommand, present: Cell, tra
         enable_prefix_caching=started.start.enable_prefix_caching,
         **present.model_dump(),
     )
-
-
-def _keep(directory: Any, trial: Trial | FailedTrial) -> None:
-    """Save a trial and say so: one line each, on stderr."""
-    import sys
-
-    from maitre.records import FailedTrial
-
-    if isinstance(trial, FailedTrial):
-        print(f"{trial.cell}: {trial.code}: {trial.message}", file=sys.stderr, flush=True)
-        return
-    directory.add_trial(trial)
-    speed = f"{trial.total_tokens_per_s:,.0f} useful tokens/s in {trial.duration_s:.1f} s"
-    print(f"{trial.cell}: {speed}, {trial.num_preemptions} preemptions", file=sys.stderr, flush=True)

@@ -105,7 +105,7 @@ class Load:
 
     async def _run(self, on_progress: Progress | None) -> None:
         """Leaves the result in the fields: what a main task returns, asyncio.run formats as text (Python 3.11)."""
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None)
+        connector = self._connector()
         async with aiohttp.ClientSession(
             connector=connector,
             headers=self._target.headers,
@@ -118,6 +118,12 @@ class Load:
             self._health = meter.health()
         if on_progress is not None:
             on_progress(self._progress())
+
+    def _connector(self) -> aiohttp.TCPConnector:
+        """Fresh connections without streaming: nobody watches their time, and none can meet the server closing it."""
+        if self._plan.is_streaming:
+            return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=None)
+        return aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None)
 
     async def _send_all(self, session: aiohttp.ClientSession) -> None:
         if self._plan.arrival_s is not None:
