@@ -127,3 +127,12 @@ def test_a_real_server_is_asked_for_properly_or_not_at_all(run, tmp_path, monkey
     assert message in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_recording_has_itself_is_not_taken_from_the_command_line(run, tmp_path):
+    plain = json.loads(run("tune", "--engine", CLIFF, "--study", str(tmp_path / "a"), "--json")[1])
+    options = ("fixed:64:64", "--model", "qwen2.5-7b", "--gpu", "L4")
+    code, out, err = run("tune", *options, "--engine", CLIFF, "--study", str(tmp_path / "b"), "--json")
+    assert code == 0
+    assert "a recording has its own workload, model and GPU" in err
+    assert json.loads(out) | {"study": ""} == plain | {"study": ""}

@@ -157,7 +157,9 @@ def test_a_start_that_fails_says_why_and_what_to_do(tune, tmp_path):
 def test_a_crash_under_load_fails_its_cell_and_the_study_goes_on(tune, tmp_path):
     process = tune("--engine", "live", *SIX_CELLS, "--json", requests="96")
     wait_for_trials(tmp_path, 1, process)
-    killer = threading.Timer(0.3, lambda: os.kill(engine_core(tmp_path) or 0, signal.SIGKILL))
+    engine = engine_core(tmp_path)
+    assert engine is not None
+    killer = threading.Timer(0.3, os.kill, (engine, signal.SIGKILL))
     killer.start()
     out, err = process.communicate(timeout=600)
     killer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,11 +66,10 @@ def tune(
     if serve_command is not None and engine not in {"live", "restart"}:
         raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
     if engine.startswith("recorded:"):
-        of_the_recording = (replace(workload, seed=0), server, scheduler, blocks, open_loop)
-        if of_the_recording != (NO_WORKLOAD, NO_SERVER, DEFAULT_SCHEDULER, None, False):
-            raise UsageError(
-                "a recording has its own workload, model, GPU and flags", "leave them out; --present and the lists stay"
-            )
+        if (scheduler, blocks, open_loop) != (DEFAULT_SCHEDULER, None, False):
+            raise UsageError("a recording has its own scheduler flags, KV pool and arrivals", "leave these options out")
+        if (replace(workload, seed=0), server) != (NO_WORKLOAD, NO_SERVER):
+            print("maitre: a recording has its own workload, model and GPU; those given are not used", file=sys.stderr)
         recording = Path(engine.removeprefix("recorded:"))
         finished = _tune_recorded(grid, recording, study, epsilon, delta, workload.seed)
     elif engine in {"live", "restart"}:
