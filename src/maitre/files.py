@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 from maitre.errors import InputError, SystemFailure
+
+_GZIP = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -26,6 +31,27 @@ def read_bytes(path: Path) -> bytes:
         raise SystemFailure(f"{path}: cannot be read ({error.strerror})", "check permissions and the disk") from error
     if not content.strip():
         raise InputError(f"{path}: the file is empty", "write it again, or name another file")
+    return content
+
+
+def read_content(path: str, source: str) -> bytes:
+    """The bytes of a file, or of stdin for `-`; gzip is unpacked.
+
+    Args:
+        path: as the user wrote it.
+        source: what to call it in a message.
+
+    Raises:
+        InputError: as `read_bytes`, or the gzip data is broken.
+    """
+    content = sys.stdin.buffer.read() if path == "-" else read_bytes(Path(path))
+    if content.startswith(_GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{source}: the gzip data is corrupt or truncated", "write the file again") from None
+    if not content.strip():
+        raise InputError(f"{source}: the file is empty", "write it again, or name another file")
     return content
 
 

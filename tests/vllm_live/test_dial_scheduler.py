@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -39,17 +38,6 @@ TOKENIZER = {
     "pre_tokenizer": METASPACE, "post_processor": None, "decoder": METASPACE,
     "model": {"type": "WordLevel", "vocab": {f"\u2581t{i}": i for i in range(VOCABULARY)}, "unk_token": "\u2581t0"},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def vllm():
-    """The executable of a real vLLM."""
-    name = os.environ.get("MAITRE_VLLM")
-    if name and shutil.which(name):
-        return Path(shutil.which(name))
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"MAITRE_VLLM={name}: no vLLM there, and CI runs every test")
-    pytest.skip("MAITRE_VLLM does not name a vllm executable")
 
 
 @pytest.fixture(scope="module")

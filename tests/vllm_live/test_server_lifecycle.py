@@ -4,7 +4,6 @@ MAITRE_VLLM names its `vllm` program, for example /opt/vllm-cpu/bin/vllm; the mo
 """
 
 import json
-import os
 import socket
 from pathlib import Path
 
@@ -24,16 +23,6 @@ CONFIG = {
     "max_position_embeddings": 32768, "torch_dtype": "bfloat16", "bos_token_id": 2047, "eos_token_id": 2047,
 }  # fmt: skip
 """4 layers × 2 (keys and values) × 2 heads × 64 × 2 B = 2,048 B of KV cache a token: 1 GiB holds 524,288 tokens."""
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Path:
-    program = os.environ.get("MAITRE_VLLM")
-    if program:
-        return Path(program)
-    if os.environ.get("CI") == "true":
-        pytest.fail("MAITRE_VLLM is not set: CI runs every test")
-    pytest.skip("MAITRE_VLLM does not name a vllm program")
 
 
 @pytest.fixture(scope="module")

@@ -27,16 +27,6 @@ CONFIG = {
 SIX_CELLS = ["--max-num-seqs", "4,16,32", "--max-num-batched-tokens", "256,1024", "--present", "16x256"]
 
 
-@pytest.fixture(scope="module")
-def vllm() -> Path:
-    program = os.environ.get("MAITRE_VLLM")
-    if program:
-        return Path(program)
-    if os.environ.get("CI") == "true":
-        pytest.fail("MAITRE_VLLM is not set: CI runs every test")
-    pytest.skip("MAITRE_VLLM does not name a vllm program")
-
-
 @pytest.fixture
 def tune(vllm, tmp_path):
     """Start `maitre tune` in a process of its own, in a fresh folder."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import sys
-import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from maitre.bench_results.aiperf import is_aiperf, read_aiperf, read_aiperf_csv
@@ -21,9 +17,9 @@ from maitre.bench_results.tables import read_markdown, read_rows, read_table
 from maitre.bench_results.vllm_json import is_vllm_json, read_vllm_json
 from maitre.bench_results.vllm_text import read_vllm_text
 from maitre.errors import InputError
-from maitre.files import decode_text, parse_json, read_bytes
+from maitre.files import decode_text, parse_json, read_content
 
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_PARQUET = b"PAR1"
 _LOOKS_LIKE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[{\]\"]|-?[\d.]+\s*[,\]]))")
 _ERROR_ANSWER = re.compile(r"\s*\{\s*\"(?:detail|error|object\":\s*\"error)\"")
 _SIGNS_OF_FAILURE = re.compile(
@@ -47,7 +43,7 @@ def read_results(path: str, given: Mapping[str, Any] | None = None) -> tuple[lis
         InputError: the file is missing, empty, broken or nothing that a benchmark writes.
     """
     source = "stdin" if path == "-" else path
-    content = _read_content(path, source)
+    content = read_content(path, source)
     runs, is_table = _read(content, source)
     named = {} if path == "-" else settings_in_name(path)
     stated = {name: value for name, value in (given or {}).items() if value is not None}
@@ -119,15 +115,3 @@ def _parse(text: str, source: str) -> Any:
         return parse_json(text, source)
     lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
     return [parse_json(line, f"{source}, line {number}") for number, line in lines]
-
-
-def _read_content(path: str, source: str) -> bytes:
-    content = sys.stdin.buffer.read() if path == "-" else read_bytes(Path(path))
-    if content.startswith(_GZIP):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{source}: the gzip data is corrupt or truncated", "write the file again") from None
-    if not content.strip():
-        raise InputError(f"{source}: the file is empty", "write it again, or name another file")
-    return content

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import sys
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from maitre.errors import InputError, UsageError
-from maitre.files import decode_text, read_bytes
+from maitre.errors import UsageError
+from maitre.files import decode_text, read_content
 from maitre.records import Workload
 from maitre.workload.columns import Columns
 from maitre.workload.reference import REFERENCES
@@ -21,7 +18,6 @@ from maitre.workload.synthetic import draw_workload, looks_like_spec, parse_spec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_GZIP = b"\x1f\x8b"
 _PARQUET = b"PAR1"
 _MAX_REQUESTS = 10_000_000
 
@@ -97,7 +93,7 @@ def limit_requests(workload: Workload, num_requests: int | None, seed: int) -> W
 
 def _read_file(text: str, columns: Columns) -> Workload:
     source = "stdin" if text == "-" else text
-    content = _read_content(text, source)
+    content = read_content(text, source)
     if not content.startswith(_PARQUET):
         stored = parse_stored(decode_text(content, source), source)
         if stored is not None:
@@ -120,18 +116,6 @@ def _exists(text: str) -> bool:
         return Path(text).exists()
     except OSError:  # longer than any file name
         return False
-
-
-def _read_content(text: str, source: str) -> bytes:
-    content = sys.stdin.buffer.read() if text == "-" else read_bytes(Path(text))
-    if content.startswith(_GZIP):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{source}: the gzip data is corrupt or truncated", "write the file again") from None
-    if not content.strip():
-        raise InputError(f"{source}: the file is empty", "write it again, or name another file")
-    return content
 
 
 def _name_of(source: str) -> str:
