@@ -54,13 +54,23 @@ class GridOptions:
             UsageError: a value that is no number, or one that vLLM refuses.
         """
         from maitre.errors import UsageError
-        from maitre.search import auto_grid, product_grid
+        from maitre.search import auto_grid
+
+        if self.grid != "auto":
+            return self.listed_cells()
+        if self.max_num_seqs is not None or self.max_num_batched_tokens is not None:
+            raise UsageError("--grid auto chooses the values itself", "leave the lists or --grid auto out")
+        return auto_grid(workload, kv_tokens, present)
+
+    def listed_cells(self) -> list[Cell]:
+        """The grid of the two lists, the classical values where one is not given.
+
+        Raises:
+            UsageError: a value that is no number, or one that vLLM refuses.
+        """
+        from maitre.search import product_grid
         from maitre.search.grid import CLASSICAL_SEQS, CLASSICAL_TOKENS
 
-        if self.grid == "auto":
-            if self.max_num_seqs is not None or self.max_num_batched_tokens is not None:
-                raise UsageError("--grid auto chooses the values itself", "leave the lists or --grid auto out")
-            return auto_grid(workload, kv_tokens, present)
         seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
         return product_grid(
             CLASSICAL_SEQS if seqs is None else parse_counts(seqs),

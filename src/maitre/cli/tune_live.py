@@ -82,18 +82,11 @@ def _present(grid: GridOptions, command: ServeCommand, options: ServerOptions) -
 
 
 def _cells(grid: GridOptions, present: Cell) -> list[Cell]:
-    from maitre.cli.grid_options import parse_counts
     from maitre.errors import UsageError
-    from maitre.search import classical_grid, product_grid
-    from maitre.search.grid import CLASSICAL_SEQS, CLASSICAL_TOKENS
 
     if grid.grid == "auto":
         raise UsageError("--grid auto needs a KV pool that is known before the start", "give the lists")
-    if not grid.max_num_seqs and not grid.max_num_batched_tokens:
-        return [present, *classical_grid()]
-    seqs = parse_counts(grid.max_num_seqs) if grid.max_num_seqs else CLASSICAL_SEQS
-    tokens = parse_counts(grid.max_num_batched_tokens) if grid.max_num_batched_tokens else CLASSICAL_TOKENS
-    return [present, *product_grid(seqs, tokens)]
+    return [present, *grid.listed_cells()]
 
 
 def _largest(cells: list[Cell]) -> Cell:

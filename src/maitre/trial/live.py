@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from maitre.errors import MaitreError, SystemFailure
+from maitre.errors import SystemFailure
 from maitre.records import Cell, FailedTrial, Trial, Workload
 from maitre.trial.command import ServeCommand
 from maitre.trial.dials import PLUGIN_FOLDER, DialDirectory, DialState, RecordedSteps, dial_directory
@@ -194,7 +194,7 @@ class LiveEngine:
                 plan, server.base_url, model, api_key=self._command.api_key, timeout_s=options.request_timeout_s
             )
         except SystemFailure as error:
-            raise self._server_or(error, server) from error
+            raise (self._death_of(server) or error) from error
         if result.num_errors:
             raise self._requests_failed(cell, result, server)
         self._dials.wait_applied(run)
@@ -215,9 +215,8 @@ class LiveEngine:
             time.sleep(0.1)
 
     def _requests_failed(self, cell: Cell, result: LoadResult, server: Server) -> Exception:
-        if not self._is_well(server):
-            self._stop()
-            return ServerError(server.failure(), server.log_path)
+        if death := self._death_of(server):
+            return death
         counts = ", ".join(f"{count} {kind}" for kind, count in result.num_errors.most_common())
         first = next(outcome.error for outcome in result.outcomes if outcome.error_kind)
         message = f"{result.num_errors.total()} of {len(result.outcomes)} requests failed ({counts}): {first}"
@@ -234,9 +233,10 @@ class LiveEngine:
         except SystemFailure:
             return False
 
-    def _server_or(self, error: MaitreError, server: Server) -> MaitreError:
+    def _death_of(self, server: Server) -> ServerError | None:
+        """Why the server cannot go on, which is then stopped; None when it can."""
         if self._is_well(server):
-            return error
+            return None
         self._stop()
         return ServerError(server.failure(), server.log_path)
 
