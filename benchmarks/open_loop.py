@@ -16,7 +16,7 @@ import numpy as np
 from maitre.calibration import fit_step_time, shipped_calibrations
 from maitre.recording import load_recording, recorded_workload
 from maitre.simulator import replay_arrivals
-from maitre.trial.metrics import weighted_percentiles
+from maitre.trial.latencies import weighted_percentiles
 from maitre.trial.recorded import recorded_rules
 from maitre.trial.replay_check import recorded_prior
 

@@ -35,7 +35,7 @@ RECORDING = {
 def write(tmp_path):
     """Writes the two files of a recording, with other values at the paths that are given; returns the .json's path."""
 
-    def write_recording(changes=(), steps=STEPS, name="a"):
+    def write_recording(changes=(), steps=STEPS, name="a", **more):
         content = copy.deepcopy(RECORDING)
         for (*parents, last), value in dict(changes).items():
             place = content
@@ -44,7 +44,9 @@ def write(tmp_path):
             place[last] = value
         path = tmp_path / "r.json"
         path.write_text(json.dumps(content))
-        np.savez(path.with_suffix(".npz"), **{name: np.array(steps)})
+        np.savez(
+            path.with_suffix(".npz"), **{name: np.array(steps)} | {key: np.array(rows) for key, rows in more.items()}
+        )
         return path
 
     return write_recording
@@ -63,6 +65,40 @@ def test_a_recording_is_read_with_the_steps_of_its_cells(write):
     assert (str(run.recorded.cell), recording.block_size) == ("2x8", 16)
     assert run.columns["decode_context_tokens"].tolist() == [0, 10, 6]
     assert run.steps_s.tolist() == [0.5, 0.25, 0.25]
+
+
+REQUEST_NAMES = [
+    *("arrival_s", "first_scheduled_s", "first_token_s", "last_token_s", "num_preemptions", "num_cached_tokens"),
+]
+OVER_HTTP = {
+    ("step_columns",): [*COLUMNS, "schedule_start_s", "num_running", "num_waiting", "num_free_blocks"],
+    ("request_columns",): REQUEST_NAMES,
+    ("cells", 0, "requests"): "b",
+}
+MORE_STEPS = [[*row, row[-1] - 0.25, 2, 0, 6] for row in STEPS]
+REQUESTS = [[-0.125, 0.25, 0.5, 0.75, 0, 0], [0.0, 0.25, 0.5, 1.0, 0, 4]]
+
+
+def test_runs_over_http_have_request_times_of_their_own(write):
+    _, (run,) = load_recording(write(OVER_HTTP, steps=MORE_STEPS, b=REQUESTS))
+    assert run.requests["arrival_s"].tolist() == [-0.125, 0.0]
+    assert run.requests["num_cached_tokens"].tolist() == [0, 4]
+    assert load_recording(write())[1][0].requests is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "requests", "said"),
+    [
+        ({}, MORE_STEPS, REQUESTS[:1], "b is 1 × 6, 2 requests × 6 columns were expected"),
+        ({}, MORE_STEPS, [[*REQUESTS[0][:-1], float("nan")], REQUESTS[1]], "b has values that are no numbers"),
+        ({("request_columns",): REQUEST_NAMES[:-1]}, MORE_STEPS, REQUESTS, "request_columns lacks num_cached_tokens"),
+        ({("step_columns",): COLUMNS}, STEPS, REQUESTS, "step_columns lacks schedule_start_s, num_running"),
+        ({("cells", 0, "requests"): "c"}, MORE_STEPS, REQUESTS, "c is not a file in the archive"),
+    ],
+)
+def test_request_times_that_do_not_fit_are_refused(write, changes, steps, requests, said):
+    path = write(OVER_HTTP | changes, steps=steps, b=requests)
+    assert said in complaint(path)
 
 
 def test_requests_that_are_all_there_at_once_have_no_arrivals(write):

@@ -1,12 +1,23 @@
 """Records: frozen, strict about keys, and arrays that nobody can change and that hold the numbers that were given."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from maitre.records import Cell, KvBudget, ServerConfig, Workload
+from maitre.records import (
+    Attainment,
+    Cell,
+    KvBudget,
+    ServerConfig,
+    SteadyWindow,
+    TargetAttainment,
+    Trial,
+    Workload,
+)
 
 REQUESTS = {"name": "w", "source": "by hand", "prompt_tokens": [3, 5], "output_tokens": [2, 4]}
 
@@ -106,3 +117,24 @@ def test_settings_out_of_range_are_refused(field, value):
 
 def test_the_null_block_holds_no_tokens():
     assert KvBudget(kv_bytes_per_token=None, num_gpu_blocks=4521, block_size=16, source="").kv_tokens == 72_320
+
+
+def test_a_trial_of_the_first_version_is_read_as_it_was_stored(make_trial):
+    later = {"cut_short", "tpot_s", "steady", "attainment", "client_ttft_s", "client_itl_s"}
+    stored = make_trial(128, 8192, 10_000.0).model_dump(mode="json", exclude=later)
+    trial = Trial.model_validate_json(json.dumps(stored))
+    assert trial.model_dump(mode="json", include=set(stored)) == stored
+    assert {name: getattr(trial, name) for name in later} == dict.fromkeys(later) | {"cut_short": False}
+
+
+def test_a_trial_with_all_its_figures_survives_being_stored(make_trial):
+    window = SteadyWindow(
+        rule="r", begin_s=1, end_s=9, total_tokens_per_s=5, total_tokens_per_s_low=4, total_tokens_per_s_high=6,
+        num_batches=8, lag1_autocorrelation=-0.1,
+    )  # fmt: skip
+    target = TargetAttainment(target="ttft_p95=500ms", value_s=0.4, share=0.97, met=True)
+    attainment = Attainment(
+        met=True, num_attaining=97, share=0.97, share_low=0.92, share_high=0.99, goodput_rps=9.7, by_target=(target,)
+    )
+    trial = make_trial(128, 8192, 10_000.0, steady=window, attainment=attainment)
+    assert Trial.model_validate_json(trial.model_dump_json()) == trial

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from maitre.errors import InputError, SystemFailure, UsageError
+from maitre.recording import RunRecord, StepRecord
 from maitre.records import Study, Trial, Workload
 from maitre.search import recommend
 from maitre.study import StudyDirectory, new_study_path
@@ -67,6 +68,57 @@ def test_an_error_before_the_first_trial_leaves_nothing_behind(tmp_path, study):
     with pytest.raises(UsageError), StudyDirectory.create(tmp_path / "deep" / "s", WORKLOAD):
         raise UsageError("no such cell")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_come_back_with_their_trials_to_the_last_bit(tmp_path, study):
+    ends = 3600.0 + np.cumsum([0.1, 1 / 3])
+    columns = {"num_decodes": np.array([1.0, 2.0]), "prefill_attention_pairs": np.array([2.0**40 + 1, 0.0])}
+    steps = StepRecord(columns | {"output_end_s": ends})
+    run = RunRecord(steps.columns, {"arrival_s": np.array([-0.25, 1 / 3]), "num_preemptions": np.array([0.0, 1.0])})
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    kept = [(study.cells[0], run), (study.cells[1], None), (study.cells[0], steps)]
+    for trial, record in kept:
+        directory.add_trial(trial, record)
+    _, found = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    assert [trial for trial, _ in found] == [trial for trial, _ in kept]
+    assert found[1][1] is None
+    for (_, record), (_, back) in zip(kept[::2], found[::2], strict=True):
+        assert type(back) is type(record)
+        assert all(np.array_equal(back.columns[name], values) for name, values in record.columns.items())
+    assert all(np.array_equal(found[0][1].requests[name], values) for name, values in run.requests.items())
+
+
+def test_steps_of_a_trial_whose_line_was_torn_belong_to_no_other(tmp_path, study):
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    directory.add_trial(study.cells[0], StepRecord({"output_end_s": np.array([1.0])}))
+    lines = tmp_path / "s" / "trials.jsonl"
+    lines.write_text(lines.read_text()[:-9])
+    directory, found = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    assert found == []
+    directory.add_trial(study.cells[1])
+    assert StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})[1] == [(study.cells[1], None)]
+
+
+def test_broken_steps_are_named_with_what_to_do(tmp_path, study):
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    directory.add_trial(study.cells[0], StepRecord({"output_end_s": np.array([1.0])}))
+    path = tmp_path / "s" / "steps" / "0001.npz"
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InputError, match=r"0001\.npz: not the steps") as caught:
+        StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    assert "remove" in caught.value.hint
+    path.unlink()
+    assert StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})[1] == [(study.cells[0], None)]
+
+
+def test_an_error_with_logs_to_read_leaves_a_study_that_can_be_resumed(tmp_path):
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {"a": 1})
+    (directory.path / "logs").mkdir()
+    with pytest.raises(SystemFailure), directory:
+        raise SystemFailure("the server did not start")
+    directory, found = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {"a": 1})
+    assert found == []
+    assert (directory.path / "logs").is_dir()
 
 
 def test_an_error_after_the_first_trial_leaves_the_trial(tmp_path, study):

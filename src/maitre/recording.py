@@ -23,6 +23,14 @@ REQUIRED_COLUMNS = (
 )  # fmt: skip
 """Columns without which a recording proves nothing."""
 
+FIGURE_COLUMNS = (*REQUIRED_COLUMNS, "schedule_start_s", "num_running", "num_waiting", "num_free_blocks")
+"""Columns from which, with `REQUEST_COLUMNS`, the figures of a run follow without a replay."""
+
+REQUEST_COLUMNS = (
+    "arrival_s", "first_scheduled_s", "first_token_s", "last_token_s", "num_preemptions", "num_cached_tokens",
+)  # fmt: skip
+"""What a server's scheduler records of each request; times in seconds since the run's first schedule."""
+
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -36,15 +44,22 @@ class RecordedServer(_Section):
     max_num_seqs: Count
     max_num_batched_tokens: Count
     max_model_len: Count
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    tensor_parallel_size: Count = 1
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     enable_prefix_caching: bool = False
     async_scheduling: bool = True
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
 
 
 class RecordedRequests(_Section):
     """The requests in order of arrival; one entry each."""
 
     arrival_s: list[float]
+    """When they were sent, seconds since the first; all 0 for a burst."""
     prompt_tokens: list[int]
     output_tokens: list[int]
     prefix_hashes: list[list[int]] | None = None
@@ -59,6 +74,11 @@ class RecordedCell(_Section):
     repeat: int = 0
     steps: str
     """Name of its array in the .npz: a row a step, a column for each of `step_columns`."""
+    requests: str | None = None
+    """Name of its array in the .npz: a row a request, a column for each of `request_columns`. Given where requests came
+    over HTTP: those that are sent at once do not arrive at once, and in each run at other times."""
+    num_gpu_blocks: Annotated[int, Field(ge=2)] | None = None
+    """The pool of this run; None if it is the recording's."""
     num_steps: Count
     num_preemptions: int
     engine_s: float
@@ -86,6 +106,7 @@ class Recording(_Section):
     workload: str
     requests: RecordedRequests
     step_columns: list[str]
+    request_columns: list[str] = Field(default_factory=list)
     cells: list[RecordedCell] = Field(min_length=1)
 
     @property
@@ -100,13 +121,12 @@ class Recording(_Section):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
-    """The steps of one recorded cell."""
+@dataclass(frozen=True, slots=True, eq=False)
+class StepRecord:
+    """What each step of a run computed, and when its output was there."""
 
-    recorded: RecordedCell
     columns: dict[str, NDArray[np.float64]]
-    """One array of shape (steps,) for each of the recording's `step_columns`."""
+    """One array of shape (steps,) for each of a recording's `step_columns`."""
 
     @property
     def step_end_s(self) -> NDArray[np.float64]:
@@ -117,6 +137,32 @@ class RecordedRun:
     def steps_s(self) -> NDArray[np.float64]:
         """Intervals between outputs, shape (steps,). With async scheduling only sums over a dozen steps are right."""
         return np.diff(self.step_end_s, prepend=0.0)
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps."""
+        return len(self.step_end_s)
+
+    def first(self, num_steps: int) -> StepRecord:
+        """The record as it was after so many steps."""
+        return StepRecord({name: values[:num_steps] for name, values in self.columns.items()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecord(StepRecord):
+    """The steps of a run that came to its end, and what became of its requests."""
+
+    requests: dict[str, NDArray[np.float64]]
+    """One array of shape (requests,), in the order of the workload, for each of `REQUEST_COLUMNS`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedRun(StepRecord):
+    """The steps of one recorded cell."""
+
+    recorded: RecordedCell
+    requests: dict[str, NDArray[np.float64]] | None = None
+    """As in `RunRecord`, where each run has times of its own."""
 
 
 def load_recording(path: Path) -> tuple[Recording, list[RecordedRun]]:
@@ -144,7 +190,7 @@ def load_recording(path: Path) -> tuple[Recording, list[RecordedRun]]:
 
 
 def recorded_workload(recording: Recording) -> Workload:
-    """The requests of a recording."""
+    """The requests of a recording, with arrivals if they were not sent all at once."""
     requests = recording.requests
     arrives_later = any(requests.arrival_s)
     return Workload(
@@ -170,7 +216,7 @@ def _load_runs(path: Path, recording: Recording) -> list[RecordedRun]:
     with BytesIO(read_bytes(path)) as content:
         try:
             arrays = np.lib.npyio.NpzFile(content, allow_pickle=False)
-            return [RecordedRun(cell, _columns(arrays, cell, recording.step_columns)) for cell in recording.cells]
+            return [_load_run(arrays, cell, recording) for cell in recording.cells]
         except KeyError as error:
             raise InputError(f"{path}: {error.args[0]}", "keep .json and .npz together") from None
         except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -179,13 +225,27 @@ def _load_runs(path: Path, recording: Recording) -> list[RecordedRun]:
             ) from None
 
 
-def _columns(arrays: Any, cell: RecordedCell, names: list[str]) -> dict[str, NDArray[np.float64]]:
-    steps = arrays[cell.steps].astype(np.float64)
-    if steps.shape != (cell.num_steps, len(names)):
-        shape = " × ".join(map(str, steps.shape))
-        raise ValueError(f"{cell.steps} is {shape}, {cell.num_steps} steps × {len(names)} columns were expected")
-    columns = dict(zip(names, steps.T, strict=True))
+def _load_run(arrays: Any, cell: RecordedCell, recording: Recording) -> RecordedRun:
+    columns = _columns(arrays, cell.steps, cell.num_steps, "steps", recording.step_columns)
     ends = columns["output_end_s"]
-    if not np.isfinite(steps).all() or ends[0] < 0 or ends[-1] <= 0 or (np.diff(ends) < 0).any():
-        raise ValueError(f"{cell.steps} has times that go back, or values that are no numbers")
-    return columns
+    if ends[0] < 0 or ends[-1] <= 0 or (np.diff(ends) < 0).any():
+        raise ValueError(f"{cell.steps} has times that go back")
+    if cell.requests is None:
+        return RecordedRun(columns, cell)
+    needed = {"step_columns": FIGURE_COLUMNS, "request_columns": REQUEST_COLUMNS}
+    for field, names in needed.items():
+        if missing := [name for name in names if name not in getattr(recording, field)]:
+            raise ValueError(f"{field} lacks {', '.join(missing)}, which runs over HTTP need")
+    num_requests = len(recording.requests.prompt_tokens)
+    requests = _columns(arrays, cell.requests, num_requests, "requests", recording.request_columns)
+    return RecordedRun(columns, cell, requests)
+
+
+def _columns(arrays: Any, name: str, num_rows: int, rows: str, names: list[str]) -> dict[str, NDArray[np.float64]]:
+    array = arrays[name].astype(np.float64)
+    if array.shape != (num_rows, len(names)):
+        shape = " × ".join(map(str, array.shape))
+        raise ValueError(f"{name} is {shape}, {num_rows} {rows} × {len(names)} columns were expected")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} has values that are no numbers")
+    return dict(zip(names, array.T, strict=True))

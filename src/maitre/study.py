@@ -3,6 +3,7 @@
 workload.json   the requests, once
 asked.json      what was asked of a real server; the same question resumes the study
 trials.jsonl    a line a finished trial, written as soon as it is known
+steps/          what the server computed in the trial of each line, 0001.npz for the first
 study.json      the whole study, rewritten at the end
 """
 
@@ -10,16 +11,25 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
+import zlib
 from contextlib import suppress
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from maitre.errors import InputError, SystemFailure, UsageError
-from maitre.files import read_json
+from maitre.files import read_bytes, read_json
+from maitre.recording import RunRecord, StepRecord
 from maitre.records import Study, Trial, Workload
+
+REQUEST_PREFIX = "request."
+"""Before the names of request columns in a trial's steps file."""
 
 
 class StudyDirectory:
@@ -34,10 +44,11 @@ class StudyDirectory:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error and self._made and not (self.path / "trials.jsonl").exists():
-            for name in ("workload.json", "asked.json"):
+        ours = {"workload.json", "asked.json"}
+        if error and self._made and {path.name for path in self.path.iterdir()} <= ours:  # else there are logs to read
+            for name in ours:
                 (self.path / name).unlink(missing_ok=True)
-            with suppress(OSError):  # somebody else has put something into it
+            with suppress(OSError):  # somebody else has put something beside it
                 for path in self._made:
                     path.rmdir()
 
@@ -61,7 +72,9 @@ class StudyDirectory:
         return directory
 
     @classmethod
-    def resume(cls, path: Path, workload: Workload, asked: dict[str, Any]) -> tuple[StudyDirectory, list[Trial]]:
+    def resume(
+        cls, path: Path, workload: Workload, asked: dict[str, Any]
+    ) -> tuple[StudyDirectory, list[tuple[Trial, StepRecord | None]]]:
         """Open the directory of an unfinished study of the same question, or make a new one.
 
         Args:
@@ -70,16 +83,19 @@ class StudyDirectory:
             asked: everything that decides the trials, as JSON.
 
         Returns:
-            The directory, and the trials that are finished already.
+            The directory, and the trials that are finished already, with their steps where they were kept: a
+            `RunRecord` for a run that came to its end.
 
         Raises:
             UsageError: the directory holds something else.
+            InputError: a file in it is broken.
         """
         question = path / "asked.json"
         if question.is_file() and not (path / "study.json").exists():
             if read_json(question) != asked:
                 raise UsageError(f"{path} holds another study", "name a new directory with --study")
-            return cls(path), _read_trials(path / "trials.jsonl")
+            trials = _read_trials(path / "trials.jsonl")
+            return cls(path), [(trial, _read_steps(_steps_path(path, n))) for n, trial in enumerate(trials, 1)]
         directory = cls.create(path, workload)
         try:
             question.write_text(json.dumps(asked, indent=1), "utf-8")
@@ -87,10 +103,20 @@ class StudyDirectory:
             raise _disk_failure(path, error) from error
         return directory, []
 
-    def add_trial(self, trial: Trial) -> None:
-        """Append a finished trial; it is on disk when this returns."""
+    def add_trial(self, trial: Trial, steps: StepRecord | None = None) -> None:
+        """Append a finished trial, and keep its steps; both are on disk when this returns.
+
+        Raises:
+            SystemFailure: the disk refuses.
+        """
+        lines = self.path / "trials.jsonl"
         try:
-            with (self.path / "trials.jsonl").open("a", encoding="utf-8") as file:
+            steps_path = _steps_path(self.path, 1 + (lines.read_bytes().count(b"\n") if lines.exists() else 0))
+            if steps is not None:
+                _write_steps(steps_path, steps)
+            else:
+                steps_path.unlink(missing_ok=True)  # of a trial whose line a kill has torn
+            with lines.open("a", encoding="utf-8") as file:
                 file.write(trial.model_dump_json() + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -141,6 +167,46 @@ def _read_trials(path: Path) -> list[Trial]:
     except ValidationError as error:
         what = f"{path}: not the trials of a study ({error.error_count()} faults)"
         raise InputError(what, "name a new directory with --study") from None
+
+
+def _steps_path(path: Path, number: int) -> Path:
+    """Of the trial in that line of trials.jsonl, counted from 1."""
+    return path / "steps" / f"{number:04d}.npz"
+
+
+def _write_steps(path: Path, steps: StepRecord) -> None:
+    """An array a column, in one piece or not at all."""
+    columns = dict(steps.columns)
+    if isinstance(steps, RunRecord):
+        columns |= {REQUEST_PREFIX + name: values for name, values in steps.requests.items()}
+    path.parent.mkdir(exist_ok=True)
+    draft = path.with_suffix(".part")
+    with draft.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **{name: _compact(name, all_) for name, all_ in columns.items()})
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _compact(name: str, values: NDArray[np.float64]) -> NDArray[Any]:
+    """Counts as whole numbers, which compress well; times as they are: after an hour float32 has steps of 0.2 ms."""
+    return values if name.endswith("_s") else values.astype(np.int64)
+
+
+def _read_steps(path: Path) -> StepRecord | None:
+    """The steps of a trial; None if they were not kept."""
+    if not path.exists():
+        return None
+    with BytesIO(read_bytes(path)) as content:
+        try:
+            arrays = np.lib.npyio.NpzFile(content, allow_pickle=False)
+            columns = {name: arrays[name].astype(np.float64) for name in arrays.files}
+        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            what = f"{path}: not the steps of a trial ({error})"
+            raise InputError(what, "remove the file: the trial counts without it, too") from None
+    steps = {name: values for name, values in columns.items() if not name.startswith(REQUEST_PREFIX)}
+    requests = {name.removeprefix(REQUEST_PREFIX): values for name, values in columns.items() if name not in steps}
+    return RunRecord(steps, requests) if requests else StepRecord(steps)
 
 
 def new_study_path(workload_name: str, now: datetime) -> Path:

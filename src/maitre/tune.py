@@ -1,68 +1,74 @@
-"""The whole method on one page: workload and server → KV budget → engine → surface → recommendation → study."""
+"""The whole method on one page: workload and server → KV budget → runs → surface → recommendation → study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maitre import __version__
-from maitre.calibration import calibration_for
-from maitre.errors import DoesNotFitError, InputError, SystemFailure
-from maitre.gpus import Gpu
-from maitre.kv_budget import estimate_kv_budget, kv_budget_from_blocks
-from maitre.limits import physical_limits
-from maitre.models import Model
-from maitre.records import Cell, FailedTrial, KvBudget, Limits, ServerConfig, Study, Trial, Workload
-from maitre.search import find_doubts, recommend
-from maitre.trial import Engine, RecordedEngine, SimulatedEngine, TrialFailure
-
-if TYPE_CHECKING:
-    from maitre.trial.live import LiveEngine
+from maitre.calibration import Calibration, calibration_for
+from maitre.errors import DoesNotFitError
+from maitre.measuring import NO_LIMITS, Measuring, OnRun, RunLimits, measure_every
+from maitre.recording import StepRecord
+from maitre.records import (
+    Cell,
+    Decision,
+    DriftLoss,
+    FailedTrial,
+    Finding,
+    KvBudget,
+    Limits,
+    Objective,
+    Recommendation,
+    ServerConfig,
+    Study,
+    Trial,
+    Workload,
+)
+from maitre.search import Challenge, find_doubts, recommend
+from maitre.search.drift import drift_losses, most_robust
+from maitre.search.findings import unsure
+from maitre.search.recommend import calmest
+from maitre.setup import Setup, check_lengths
+from maitre.simulator.surface import ReplayedSurface
+from maitre.trial import Engine, SimulatedEngine
+from maitre.trial.simulated import simulated_trial
 
 NUM_DRAWS = 2000
 
+THROUGHPUT = Objective()
+
+RUN_SD = 0.005
+"""Relative spread of one cell's time from run to run: live against fresh starts on the H200 differed by 0 to 1 %."""
+
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """What is to be served, on what."""
+class Goal:
+    """How good, and how sure."""
 
-    server: ServerConfig
-    """With the dials of the present setting."""
-    model: Model
-    gpu: Gpu
-    num_gpu_blocks: int | None = None
-    """The KV pool of every cell, if the user knows it; else it is estimated for each cell."""
+    epsilon: float = 0.02
+    """Cells within this share of the best are equally good."""
+    delta: float = 0.05
+    """How unsure the answer may be."""
+    seed: int = 0
+    """Of all draws."""
+    drift: bool = False
+    """Of equally good cells, take the one that loses least when traffic or memory change."""
 
-    def kv_budget(self, cell: Cell) -> KvBudget:
-        """The KV pool at one cell.
 
-        Raises:
-            DoesNotFitError: the model leaves no room for a pool.
-        """
-        if self.num_gpu_blocks is not None:
-            return kv_budget_from_blocks(
-                self.num_gpu_blocks,
-                self.server.block_size,
-                self.model,
-                kv_cache_dtype=self.server.kv_cache_dtype,
-                tensor_parallel_size=self.server.tensor_parallel_size,
-                dtype=self.server.dtype,
-            )
-        return estimate_kv_budget(self.model, self.gpu, self.server.at(cell))
+DEFAULT_GOAL = Goal()
 
 
 def tune_simulated(
     workload: Workload,
     setup: Setup,
     cells: Sequence[Cell],
+    goal: Goal = DEFAULT_GOAL,
     *,
     open_loop: bool = False,
-    epsilon: float = 0.02,
-    delta: float = 0.05,
-    seed: int = 0,
     on_trial: Callable[[Trial], None] = lambda _: None,
 ) -> Study:
     """Predict the surface with the simulator, and recommend a cell.
@@ -71,182 +77,169 @@ def tune_simulated(
         workload: the traffic.
         setup: what is to be served, on what; its dials are the present setting, which is tried too.
         cells: the grid.
+        goal: how good, and how sure.
         open_loop: requests come at the workload's own times instead of all at once.
-        epsilon: cells within this share of the best are equally good.
-        delta: how sure to be.
-        seed: of the draws that carry the calibration's uncertainty.
         on_trial: is told of every finished trial.
 
     Raises:
         InputError: requests that the server would refuse.
         DoesNotFitError: no cell leaves room for the KV pool.
     """
-    _check_lengths(workload, setup.server)
-    present = setup.server.cell
-    budgets, infeasible = _kv_budgets(setup, [*cells, present])
+    check_lengths(workload, setup.server)
+    budgets, infeasible = setup.kv_budgets([*cells, setup.server.cell])
     per_token = next(iter(budgets.values())).kv_bytes_per_token or 0
     calibration = calibration_for(setup.model, setup.gpu, setup.server, per_token)
     engine = SimulatedEngine(
         workload, setup.server, calibration, lambda cell: budgets[cell].num_gpu_blocks, open_loop=open_loop
     )
-    trials = _run(engine, list(budgets), infeasible, on_trial)
-    return _conclude(
-        engine, trials, setup.server, workload,
-        gpu=setup.gpu.name, calibration=calibration.summary, budgets=budgets, infeasible=infeasible,
-        limits=_limits(workload, setup, budgets, trials, open_loop=open_loop),
-        epsilon=epsilon, delta=delta, seed=seed, open_loop=open_loop,
+    trials = []
+    for cell in budgets:
+        try:
+            trials.append(engine.run(cell))
+            on_trial(trials[-1])
+        except DoesNotFitError as error:
+            infeasible[cell] = error
+    if setup.server.cell in infeasible:
+        raise infeasible[setup.server.cell]
+    draws = engine.log_time_draws([trial.cell for trial in trials], NUM_DRAWS, np.random.default_rng(goal.seed))
+    answer = recommend(trials, setup.server.cell, draws, epsilon=goal.epsilon, delta=goal.delta)
+    drift: list[DriftLoss] = []
+    if goal.drift:
+        drift = drift_losses(
+            workload, setup.server, calibration.step_time, lambda cell: budgets[cell].num_gpu_blocks,
+            [trial.cell for trial in trials], answer.plateau,
+        )  # fmt: skip
+        robust = most_robust(drift)
+        pick = calmest([trial for trial in trials if trial.cell in robust]).cell
+        answer = recommend(trials, setup.server.cell, draws, epsilon=goal.epsilon, delta=goal.delta, pick=pick)
+    return build_study(
+        "simulated", workload, setup.server, trials, answer, gpu=setup.gpu.name, calibration=calibration.summary,
+        infeasible=infeasible, budgets=budgets, open_loop=open_loop, drift=drift,
+        limits=None if open_loop else setup.limits(workload, budgets, trials),  # else the arrivals set the rate
     )  # fmt: skip
 
 
-def tune_recorded(
-    engine: RecordedEngine,
+def tune_measured(
+    engine: Engine,
+    surface: ReplayedSurface,
+    prior: Calibration,
     server: ServerConfig,
     cells: Sequence[Cell],
+    goal: Goal = DEFAULT_GOAL,
     *,
-    epsilon: float = 0.02,
-    delta: float = 0.05,
-    seed: int = 0,
-    on_trial: Callable[[Trial], None] = lambda _: None,
+    limits: RunLimits = NO_LIMITS,
+    start_s: float = 0.0,
+    finished: Iterable[tuple[Trial, StepRecord | None]] = (),
+    on_run: OnRun = lambda _, __: None,
 ) -> Study:
-    """Let a recording answer instead of a server.
+    """Measure what can still win until the answer is sure, and recommend a cell.
 
     Args:
-        engine: the recording.
-        server: the recorded server, with the dials of the present setting.
-        cells: the recorded cells to look at.
-        epsilon: cells within this share of the best are equally good.
-        delta: how sure to be.
-        seed: of the draws of run-to-run noise.
-        on_trial: is told of every finished trial.
-    """
-    infeasible: dict[Cell, DoesNotFitError] = {}
-    trials = _run(engine, list(dict.fromkeys([*cells, server.cell])), infeasible, on_trial)
-    return _conclude(
-        engine, trials, server, engine.workload,
-        gpu=engine.recording.gpu, calibration=f"recorded with vLLM {engine.recording.vllm_version}",
-        budgets={}, infeasible=infeasible, limits=None, epsilon=epsilon, delta=delta, seed=seed,
-    )  # fmt: skip
-
-
-def tune_live(
-    engine: LiveEngine,
-    workload: Workload,
-    server: ServerConfig,
-    cells: Sequence[Cell],
-    *,
-    gpu: str,
-    finished: Sequence[Trial] = (),
-    open_loop: bool = False,
-    epsilon: float = 0.02,
-    delta: float = 0.05,
-    seed: int = 0,
-    on_trial: Callable[[Trial | FailedTrial], None] = lambda _: None,
-) -> Study:
-    """Measure every cell on a real server.
-
-    Args:
-        engine: entered as a context.
-        workload: the traffic.
-        server: the user's server, with the dials of the present setting.
+        engine: measures, with all requests at once.
+        surface: the simulator's schedules of the same workload, with the server's KV pool.
+        prior: what is known of the step time before anything is measured.
+        server: with the dials of the present setting, which is measured first.
         cells: the grid.
-        gpu: what it runs on, in words.
-        finished: trials of an earlier, interrupted run of the same study.
-        open_loop: requests come at the workload's own times.
-        epsilon: cells within this share of the best are equally good.
-        delta: how sure to be.
-        seed: of the draws of run-to-run noise.
-        on_trial: is told of every trial, failed ones too.
+        goal: how good, and how sure.
+        limits: end the search though the answer is not sure.
+        start_s: seconds that a run costs beside its own time, such as the server's start.
+        finished: runs of an earlier, interrupted study of the same question.
+        on_run: is told of every run, failed ones too.
 
     Raises:
         SystemFailure: the present cell could not be measured, so there is nothing to compare with.
     """
-    trials, failed = list(finished), list[FailedTrial]()
-    done = {trial.cell for trial in finished}
-    for cell in dict.fromkeys([server.cell, *cells]):
-        if cell in done:
-            continue
-        try:
-            trials.append(engine.run(cell))
-            on_trial(trials[-1])
-        except TrialFailure as failure:
-            failed.append(failure.failed)
-            on_trial(failure.failed)
-            if cell == server.cell:
-                raise SystemFailure(f"the present cell {cell} failed: {failure}", failure.failed.remedy) from failure
-    return _conclude(
-        engine, trials, server, workload,
-        gpu=gpu, calibration=f"measured with vLLM {server.vllm_version}",
-        budgets={}, infeasible={}, failed=failed, limits=None,
-        epsilon=epsilon, delta=delta, seed=seed, open_loop=open_loop,
+    search = Challenge(
+        cells, server.cell, surface, prior, epsilon=goal.epsilon, delta=goal.delta, start_s=start_s,
+        calm=lambda cell, theta: itl_p99_s(surface, cell, theta), seed=goal.seed,
+    )  # fmt: skip
+    measuring = Measuring(engine, search, surface, on_run)
+    measuring.resume(finished)
+    runs = measuring.run(limits)
+    failed = {failure.cell for failure in runs.failed}
+    measured = {trial.cell: trial for trial in sorted(runs.trials, key=lambda trial: not trial.cut_short)}
+    known = [i for i, cell in enumerate(search.cells) if cell not in failed or cell in measured]
+    trials = [measured.get(search.cells[i]) or measuring.predicted(search.cells[i]) for i in known]
+    draws = search.log_time_draws(NUM_DRAWS)[:, known]
+    shrunken = [
+        trial.model_copy(update={"total_tokens_per_s": surface.workload.total_tokens / search.expected_s(trial.cell)})
+        for trial in trials
+    ]
+    pick, drift = search.recommend(), list[DriftLoss]()
+    if goal.drift and len(sure := search.sure_and_measured) > 1:
+        step_time = surface.step_time(server.cell).with_coefficients(search.posterior.coefficients)
+        drift = drift_losses(
+            surface.workload, server, step_time, lambda cell: surface.rules(cell).num_gpu_blocks, search.cells, sure
+        )
+        robust = most_robust(drift)
+        pick = pick if pick in robust else calmest([trial for trial in trials if trial.cell in robust]).cell
+    answer = recommend(
+        shrunken, server.cell, draws - draws.mean(axis=0), epsilon=goal.epsilon, delta=goal.delta,
+        pick=pick,
+    ).model_copy(update={"num_measured": len(runs.decisions), "measured_s": runs.measured_s})  # fmt: skip
+    trust = f"the simulator explains them with probability {search.posterior.trust:.0%}"
+    return build_study(
+        engine.name, surface.workload, server, trials, answer, gpu=prior.gpu, failed=runs.failed,
+        calibration=f"fitted to {len(runs.trials)} runs; {trust}", decisions=runs.decisions, drift=drift,
+        doubts=[unsure(answer, len(runs.decisions))] if runs.is_cut_off else [],
     )  # fmt: skip
 
 
-def _check_lengths(workload: Workload, server: ServerConfig) -> None:
-    lengths = workload.prompt_tokens + workload.output_tokens
-    num_refused = int(np.count_nonzero(lengths > server.max_model_len))
-    if num_refused:
-        raise InputError(
-            f"{num_refused} of {workload.num_requests} requests are longer than max_model_len "
-            f"({server.max_model_len} tokens; the longest has {lengths.max()}), and vLLM would refuse them",
-            "raise --max-model-len, or leave these requests out of the workload",
-        )
-
-
-def _kv_budgets(setup: Setup, cells: Sequence[Cell]) -> tuple[dict[Cell, KvBudget], dict[Cell, DoesNotFitError]]:
-    budgets, infeasible = {}, {}
-    for cell in dict.fromkeys(cells):
-        try:
-            budgets[cell] = setup.kv_budget(cell)
-        except DoesNotFitError as error:
-            infeasible[cell] = error
-    if not budgets or setup.server.cell in infeasible:
-        raise infeasible[setup.server.cell]
-    return budgets, infeasible
-
-
-def _run(
+def tune_grid(
     engine: Engine,
+    workload: Workload,
+    server: ServerConfig,
     cells: Sequence[Cell],
-    infeasible: dict[Cell, DoesNotFitError],
-    on_trial: Callable[[Trial], None],
-) -> list[Trial]:
-    trials = []
-    for cell in cells:
-        try:
-            trial = engine.run(cell)
-        except DoesNotFitError as error:
-            infeasible[cell] = error
-            continue
-        trials.append(trial)
-        on_trial(trial)
-    return trials
+    goal: Goal = DEFAULT_GOAL,
+    *,
+    gpu: str,
+    finished: Iterable[Trial] = (),
+    open_loop: bool = False,
+    on_run: OnRun = lambda _, __: None,
+) -> Study:
+    """Measure every cell, and recommend one.
+
+    Args:
+        engine: measures.
+        workload: the traffic.
+        server: with the dials of the present setting, which is measured first.
+        cells: the grid.
+        goal: how good, and how sure.
+        gpu: what it runs on, in words.
+        finished: trials of an earlier, interrupted study of the same question.
+        open_loop: requests come at the workload's own times.
+        on_run: is told of every run, failed ones too.
+
+    Raises:
+        SystemFailure: the present cell could not be measured, so there is nothing to compare with.
+    """
+    runs = measure_every(engine, [server.cell, *cells], finished, on_run)
+    draws = np.random.default_rng(goal.seed).normal(0.0, RUN_SD, (NUM_DRAWS, len(runs.trials)))
+    answer = recommend(runs.trials, server.cell, draws, epsilon=goal.epsilon, delta=goal.delta)
+    return build_study(
+        engine.name, workload, server, runs.trials, answer, gpu=gpu, failed=runs.failed, open_loop=open_loop,
+        calibration=f"measured with vLLM {server.vllm_version}",
+    )  # fmt: skip
 
 
-def _limits(
-    workload: Workload, setup: Setup, budgets: dict[Cell, KvBudget], trials: Sequence[Trial], *, open_loop: bool
-) -> Limits | None:
-    if open_loop or not trials:
-        return None  # the arrivals, not the GPU, set the rate
-    largest = max(budgets.values(), key=lambda budget: budget.kv_tokens)
-    most_slots = max(cell.max_num_seqs for cell in budgets)
-    limits = physical_limits(workload, setup.model, setup.gpu, largest, most_slots, setup.server.tensor_parallel_size)
-    best = max(trial.total_tokens_per_s for trial in trials)
-    return limits.model_copy(update={"best_simulated_tokens_per_s": best})
+def itl_p99_s(surface: ReplayedSurface, cell: Cell, coefficients: NDArray[np.float64]) -> float:
+    """The simulator's p99 inter-token latency of a cell, in seconds; coefficients of shape (7,)."""
+    trial = simulated_trial(surface, cell, surface.step_time(cell).with_coefficients(coefficients))
+    return trial.itl_s.p99 if trial.itl_s else 0.0
 
 
-def _conclude(
-    engine: Engine, trials: Sequence[Trial], server: ServerConfig, workload: Workload, *,
-    gpu: str, calibration: str, budgets: dict[Cell, KvBudget], infeasible: dict[Cell, DoesNotFitError],
-    limits: Limits | None, epsilon: float, delta: float, seed: int, open_loop: bool = False,
-    failed: Sequence[FailedTrial] = (),
+def build_study(
+    engine: str, workload: Workload, server: ServerConfig, trials: Sequence[Trial], answer: Recommendation, *,
+    gpu: str, calibration: str, infeasible: dict[Cell, DoesNotFitError] | None = None,
+    budgets: dict[Cell, KvBudget] | None = None, limits: Limits | None = None, open_loop: bool = False,
+    failed: Sequence[FailedTrial] = (), decisions: Sequence[Decision] = (), doubts: Sequence[Finding] = (),
+    drift: Sequence[DriftLoss] = (), objective: Objective = THROUGHPUT,
 ) -> Study:  # fmt: skip
-    if server.cell not in {trial.cell for trial in trials}:
-        raise infeasible[server.cell]
-    draws = engine.log_time_draws([trial.cell for trial in trials], NUM_DRAWS, np.random.default_rng(seed))
-    recommendation = recommend(trials, server.cell, draws, epsilon=epsilon, delta=delta)
+    """Everything about one surface, with what may be wrong with it; `infeasible` and `budgets` by cell."""
+    found = find_doubts(trials, answer, failed, num_requests=workload.num_requests, open_loop=open_loop)
     return Study(
         maitre_version=__version__,
-        engine=engine.name,
+        engine=engine,
         server=server,
         gpu=gpu,
         workload_name=workload.name,
@@ -254,15 +247,16 @@ def _conclude(
         num_requests=workload.num_requests,
         total_tokens=workload.total_tokens,
         open_loop=open_loop,
+        objective=objective,
         calibration=calibration,
         cells=tuple(trials),
-        infeasible={str(cell): str(error.args[0]) for cell, error in infeasible.items()},
+        decisions=tuple(decisions),
+        drift=tuple(drift),
+        infeasible={str(cell): str(error.args[0]) for cell, error in (infeasible or {}).items()},
         failed=tuple(failed),
-        budgets={str(cell): budget for cell, budget in budgets.items()},
+        budgets={str(cell): budget for cell, budget in (budgets or {}).items()},
         limits=limits,
-        findings=tuple(
-            find_doubts(trials, recommendation, failed, num_requests=workload.num_requests, open_loop=open_loop)
-        ),
-        recommended=recommendation.recommended,
-        recommendation=recommendation,
+        findings=(*doubts, *found),
+        recommended=answer.recommended,
+        recommendation=answer,
     )

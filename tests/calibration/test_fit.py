@@ -37,7 +37,7 @@ def timed(columns, step_time, noise=0.0, seed=0):
         max_num_seqs=512, max_num_batched_tokens=65536, steps="a", num_steps=len(seconds), num_preemptions=0,
         engine_s=float(seconds.sum()),
     )  # fmt: skip
-    return RecordedRun(cell, columns | {"output_end_s": np.cumsum(seconds)})
+    return RecordedRun(columns | {"output_end_s": np.cumsum(seconds)}, cell)
 
 
 def rich_columns(seed=1):

@@ -77,11 +77,25 @@ def test_simulate_and_tune_say_the_same(run, tmp_path):
 
 def test_a_recording_answers_with_its_own_server_and_workload(run, tmp_path):
     answer = tune(run, "--engine", CLIFF, "--study", tmp_path / "s")
-    assert answer["recommended"] == {"max_num_seqs": 96, "max_num_batched_tokens": 32768}
+    assert answer["recommended"]["max_num_seqs"] == 96
     assert answer["baseline"] == {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
-    assert 0.10 < answer["gain_low"] < answer["gain"] < answer["gain_high"] < 0.15
-    assert (answer["num_measured"], answer["worth_changing"]) == (12, True)
+    assert 0.09 < answer["gain_low"] < answer["gain"] < answer["gain_high"] < 0.15
+    assert answer["worth_changing"]
+    assert 2 <= answer["num_measured"] <= 6
+    assert answer["probability_within_epsilon"] >= 0.95
+
+
+def test_the_whole_grid_is_measured_if_that_is_asked_for(run, tmp_path):
+    answer = tune(run, "--engine", CLIFF, "--search", "grid", "--study", tmp_path / "s")
+    assert answer["recommended"] == {"max_num_seqs": 96, "max_num_batched_tokens": 32768}
+    assert answer["num_measured"] == 12
     assert answer["measured_s"] == pytest.approx(195, abs=10)
+
+
+def test_a_search_that_is_ended_says_what_it_does_not_know(run, tmp_path):
+    code, out, _ = run("tune", "--engine", CLIFF, "--max-trials", "1", "--study", tmp_path / "s")
+    assert code == 0
+    assert "note: after 1 runs 256x8192 is within 2% of the best with probability" in " ".join(out.split())
 
 
 def test_part_of_a_recording_and_another_present_cell(run, tmp_path):

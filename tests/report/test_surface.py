@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from maitre.records import Finding, Limits, ServerConfig, Study
+from maitre.records import Attainment, Finding, Limits, ServerConfig, SteadyWindow, Study
 from maitre.report import print_study
 from maitre.search import recommend
 
@@ -142,6 +142,35 @@ def test_the_cells_that_matter_have_a_column_of_figures(make_study):
     assert "present" in text
     for label in ("useful tokens/s", "TTFT p50", "ITL p50", "longest ITL", "preemptions", "KV usage", "bound by slots"):
         assert label in text
+
+
+def row_of(text, label):
+    return next(line.split(label)[1].split() for line in text.splitlines() if line.strip().startswith(label))
+
+
+def test_the_steady_throughput_comes_with_its_interval_where_there_is_one(make_study, make_trial):
+    def window(low, high):
+        return SteadyWindow(
+            rule="r", begin_s=1, end_s=9, total_tokens_per_s=1600, total_tokens_per_s_low=low,
+            total_tokens_per_s_high=high, num_batches=8, lag1_autocorrelation=0.0,
+        )  # fmt: skip
+
+    without = make_study([make_trial(64, 4096, 1000), make_trial(128, 4096, 1500)])
+    assert "while steady" not in shown(without)
+    known = make_trial(128, 4096, 1500, steady=window(1584, 1616))
+    short = make_trial(64, 4096, 1000, steady=window(None, None))
+    assert row_of(shown(make_study([short, known])), "while steady") == ["1,600", "±1.0%", "1,600"]
+    assert row_of(shown(make_study([make_trial(64, 4096, 1000), known])), "while steady") == ["1,600", "±1.0%", "none"]
+
+
+def test_goodput_is_shown_if_there_are_targets(make_study, make_trial):
+    assert "goodput" not in shown(make_study([make_trial(128, 4096, 1500)]))
+    attainment = Attainment(
+        met=False, num_attaining=969, share=0.969, share_low=0.96, share_high=0.98, goodput_rps=12.344, by_target=()
+    )
+    text = shown(make_study([make_trial(128, 4096, 1500, attainment=attainment)]))
+    assert row_of(text, "within targets") == ["96.9%"]
+    assert row_of(text, "goodput requests/s") == ["12.34"]
 
 
 def test_where_more_slots_preempt_and_lose_is_said(make_study, make_trial):

@@ -149,6 +149,18 @@ def test_tokens_are_computed_once_unless_a_preemption_took_them_or_the_cache_had
 
 @thoroughly
 @given(running_servers())
+def test_every_token_but_the_last_is_new_in_exactly_one_step(server):
+    scheduler, sequences, arrivals = server
+    new = [step.num_decodes + step.prefill_tokens for step, _ in serve(scheduler, sequences, arrivals)]
+    for step, beyond in scheduler.new_tokens_beyond:
+        new[step] += beyond
+
+    assert min(new) >= 0
+    assert sum(new) == sum(s.prompt_tokens + s.output_tokens - 1 for s in sequences)
+
+
+@thoroughly
+@given(running_servers())
 def test_blocks_are_never_lost_nor_invented(server):
     scheduler, sequences, arrivals = server
     usable = scheduler.rules.num_usable_blocks

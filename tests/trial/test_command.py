@@ -110,9 +110,11 @@ def test_the_environment_of_a_direct_command_is_beside_its_words():
 
 def test_the_environment_of_a_container_stands_before_the_image():
     command = parse("docker run --rm -p 81:8000 vllm/vllm-openai --model m")
-    changed = command.with_environment({"PYTHONPATH": "/m"}, {"/host": "/m"}).with_container_id_file("/s/1.cid")
+    mounts = {"/host": "/m:ro", "/dials": "/dials"}
+    changed = command.with_environment({"PYTHONPATH": "/m"}, mounts).with_container_id_file("/s/1.cid")
     assert " ".join(changed.words) == (
-        "docker run --rm -p 81:8000 -e PYTHONPATH=/m -v /host:/m:ro --cidfile /s/1.cid vllm/vllm-openai --model m"
+        "docker run --rm -p 81:8000 -e PYTHONPATH=/m -v /host:/m:ro -v /dials:/dials --cidfile /s/1.cid "
+        "vllm/vllm-openai --model m"
     )
     assert changed.container_id_file == "/s/1.cid"
     assert changed.with_container_id_file("/other") == changed

@@ -4,8 +4,7 @@ import importlib.util
 import json
 import math
 import sys
-from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,161 +14,24 @@ from hypothesis import strategies as st
 from maitre.errors import InputError, SystemFailure, UsageError
 from maitre.recording import REQUIRED_COLUMNS
 from maitre.records import Cell
-from maitre.trial.dials import PLUGIN_FOLDER, dial_directory
+from maitre.trial.dials import PLUGIN_FOLDER, dial_directory, fresh_dials
+from maitre.trial.facts import ServerFacts
 
-POOL, BLOCK, LONGEST = 65, 16, 256
-
-
-@dataclass
-class Request:
-    request_id: str
-    num_prompt_tokens: int
-    max_tokens: int
-    num_computed_tokens: int = 0
-    num_output_tokens: int = 0
-    blocks: list = field(default_factory=list)
-
-    def is_finished(self):
-        return self.num_output_tokens >= self.max_tokens
-
-
-class Pool:
-    """As much of vLLM's BlockPool as the dials touch."""
-
-    def __init__(self, num_gpu_blocks):
-        self.num_gpu_blocks = num_gpu_blocks
-        self.free = list(range(1, num_gpu_blocks))
-
-    def get_num_free_blocks(self):
-        return len(self.free)
-
-    def get_new_blocks(self, count):
-        assert count <= len(self.free)
-        taken, self.free = self.free[:count], self.free[count:]
-        return taken
-
-    def free_blocks(self, blocks):
-        self.free = list(blocks) + self.free
-
-
-class Manager:
-    def __init__(self, pool):
-        self.block_pool, self.watermark_blocks, self.num_resets = pool, 6, 0
-
-    def reset_prefix_cache(self):
-        self.num_resets += 1
-
-    def free(self, request):
-        self.block_pool.free_blocks(request.blocks)
-        request.blocks = []
-
-
-class Scheduler:
-    """First come, first served, with vLLM's names, its assertion, and preemption of the last."""
-
-    def __init__(self, vllm_config, **_):
-        self.vllm_config, self.scheduler_config = vllm_config, vllm_config.scheduler_config
-        self.cache_config = vllm_config.cache_config
-        self.max_num_running_reqs = self.max_num_active_reqs = self.scheduler_config.max_num_seqs
-        self.max_num_scheduled_tokens = self.scheduler_config.max_num_batched_tokens
-        self.block_size, self.max_model_len = BLOCK, LONGEST
-        self.kv_cache_manager = Manager(Pool(POOL))
-        self.requests, self.waiting, self.running = {}, [], []
-        is_old = vars(sys.modules["vllm.version"])["__version__"].startswith(("0.9", "0.10", "0.11"))
-        self.preempt_by = self.preempt if is_old else self._preempt_request  # old schedulers have no such method
-
-    def add_request(self, request):
-        self.requests[request.request_id] = request
-        self.waiting.append(request)
-
-    def schedule(self):
-        budget, scheduled, pool = self.max_num_scheduled_tokens, {}, self.kv_cache_manager.block_pool
-        for request in [*self.running, *self.waiting]:
-            is_new = request not in self.running
-            if is_new and (len(self.running) >= self.max_num_active_reqs or request not in self.waiting):
-                break
-            if not is_new and request not in self.running:
-                continue
-            n = min(request.num_prompt_tokens + request.num_output_tokens - request.num_computed_tokens, budget)
-            need = -(-(request.num_computed_tokens + n) // BLOCK) - len(request.blocks)
-            while need > pool.get_num_free_blocks() and not is_new and self.running[-1] is not request:
-                self.preempt_by(self.running.pop())
-            if n == 0 or need > pool.get_num_free_blocks():
-                break
-            request.blocks += pool.get_new_blocks(max(need, 0))
-            if is_new:
-                self.running.append(self.waiting.pop(0))
-            scheduled[request.request_id], budget = n, budget - n
-            request.num_computed_tokens += n
-        assert len(self.running) <= self.max_num_running_reqs
-        total = sum(scheduled.values())
-        assert total <= self.scheduler_config.max_num_batched_tokens
-        return SimpleNamespace(num_scheduled_tokens=scheduled, total_num_scheduled_tokens=total)
-
-    def _preempt_request(self, request):
-        self.preempt(request)
-
-    def preempt(self, request):
-        self.kv_cache_manager.free(request)
-        request.num_computed_tokens = 0
-        self.waiting.insert(0, request)
-
-    def update_from_output(self, output):
-        for request_id in output.num_scheduled_tokens:
-            request = self.requests.get(request_id)
-            if request and request.num_computed_tokens == request.num_prompt_tokens + request.num_output_tokens:
-                request.num_output_tokens += 1
-                if request.is_finished():
-                    self.running.remove(request)
-                    self._free_request(request)
-        return {}
-
-    def abort(self, request):
-        (self.running if request in self.running else self.waiting).remove(request)
-        request.max_tokens = 0
-        self._free_request(request)
-
-    def _free_request(self, request):
-        self.kv_cache_manager.free(request)
-        del self.requests[request.request_id]
+_spec = importlib.util.spec_from_file_location("fake_vllm", Path(__file__).with_name("fake_vllm.py"))
+fake_vllm = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fake_vllm)
+POOL, LONGEST, Request, make_config = fake_vllm.POOL, fake_vllm.LONGEST, fake_vllm.Request, fake_vllm.make_config
 
 
 def load_plugin(monkeypatch, version):
     """maitre_dials with a vLLM of ours under it."""
-
-    class AsyncScheduler(Scheduler):
-        pass
-
-    contents = {
-        "vllm.version": {"__version__": version},
-        "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
-        "vllm.v1.core.sched.async_scheduler": {"AsyncScheduler": AsyncScheduler},
-    }
-    for name in ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched", *contents):
-        module = ModuleType(name)
-        module.__path__ = []
-        vars(module).update(contents.get(name, {}))
+    for name, module in fake_vllm.modules(version).items():
         monkeypatch.setitem(sys.modules, name, module)
     spec = importlib.util.spec_from_file_location("maitre_dials", PLUGIN_FOLDER / "maitre_dials.py")
     plugin = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "maitre_dials", plugin)
     spec.loader.exec_module(plugin)
     return plugin
-
-
-def make_config(*, is_async=False, caching=True, **more):
-    scheduler = {
-        "max_num_seqs": 8,
-        "max_num_batched_tokens": 512,
-        "watermark": 0.1,
-        "async_scheduling": is_async,
-    } | more
-    return SimpleNamespace(
-        scheduler_config=SimpleNamespace(**scheduler),
-        cache_config=SimpleNamespace(enable_prefix_caching=caching),
-        parallel_config=SimpleNamespace(data_parallel_size=1),
-        speculative_config=None,
-    )
 
 
 @pytest.fixture
@@ -205,6 +67,29 @@ def serve(server, requests):
 
 def cell(seqs, tokens):
     return Cell(max_num_seqs=seqs, max_num_batched_tokens=tokens)
+
+
+# starting
+
+
+def test_a_server_says_what_it_is_and_how_it_was_started(start, dials):
+    start("0.32.0", is_async=True, policy="priority", long_prefill_token_threshold=64)
+    facts = ServerFacts.of(dials.state())
+    assert (facts.vllm_version, facts.gpu, facts.vocab_size) == ("0.32.0", "NVIDIA H200", 2048)
+    config = facts.config("m", cell(4, 64))
+    assert config.cell == cell(4, 64)
+    assert (config.dtype, config.kv_cache_dtype, config.tensor_parallel_size) == ("bfloat16", "auto", 1)
+    assert (config.gpu_memory_utilization, config.watermark, config.max_model_len) == (0.92, 0.1, LONGEST)
+    assert (config.scheduling_policy, config.long_prefill_token_threshold) == ("priority", 64)
+    assert (facts.start.num_gpu_blocks, facts.start.async_scheduling) == (POOL, True)
+
+
+def test_a_model_that_cannot_be_described_starts_all_the_same(monkeypatch, dials):
+    monkeypatch.setenv("MAITRE_DIALS_DIR", str(dials.path))
+    config = make_config()
+    config.model_config.hf_config = None
+    load_plugin(monkeypatch, "0.32.0").DialScheduler(vllm_config=config)
+    assert dials.state().model_facts == {}
 
 
 # turning
@@ -427,6 +312,32 @@ def test_an_aborted_request_has_no_last_token(start, dials):
     assert requests["num_output_tokens"].tolist() == [5, 1]
 
 
+def test_a_dropped_run_leaves_nothing_to_the_next(start, dials):
+    """As with async scheduling: the last step of the dropped run is under way when its requests are aborted."""
+    server = start()
+    dials.turn(1, cell(8, 512), 17)
+    dropped = make_requests(1, [(60, 60)] * 5)
+    for request in dropped:
+        server.add_request(request)
+    while not sum(request.num_output_tokens for request in dropped):
+        server.update_from_output(server.schedule())
+    under_way = server.schedule()
+    server.maitre.num_preemptions = 3  # in a step that came to nothing
+    for request in list(server.requests.values()):
+        server.abort(request)
+    dials.turn(2, cell(8, 512))
+    server.add_request(make_requests(2, [(50, 5)])[0])
+    server.update_from_output(under_way)
+    serve(server, [])
+    recorded = dials.read_run(2)
+    assert recorded.columns["num_preemptions"].sum() == 0
+    assert recorded.columns["schedule_start_s"][0] == 0
+    assert len(recorded.columns["num_decodes"]) == 5
+    assert recorded.request_columns["request_index"].tolist() == [0]
+    assert np.isnan(dials.read_run(1).request_columns["last_token_s"]).all()
+    assert server.kv_cache_manager.block_pool.get_num_free_blocks() == POOL - 1
+
+
 def test_requests_of_others_and_of_earlier_runs_are_no_ones(start, dials):
     server = start()
     dials.turn(2, cell(8, 512))
@@ -501,6 +412,25 @@ def test_step_columns_are_those_of_a_recording(monkeypatch):
     assert set(REQUIRED_COLUMNS) < set(columns)
 
 
+def test_a_run_is_followed_row_by_row(start, dials, monkeypatch):
+    server = start()
+    monkeypatch.setattr(sys.modules["maitre_dials"], "FLUSH_S", 0.0)
+    steps = dials.follow_run(1)
+    assert steps.read() is None
+    dials.turn(1, cell(8, 512))
+    server.add_request(make_requests(1, [(50, 5)])[0])
+    seen, whole_rows = [], dials.path / "run-1.steps"
+    while server.requests:
+        server.update_from_output(server.schedule())
+        written = whole_rows.read_bytes()
+        whole_rows.write_bytes(written[:-3])  # as if the server were in the middle of writing
+        seen.append(0 if (record := steps.read()) is None else record.num_steps)
+        whole_rows.write_bytes(written)
+    assert seen == [0, 1, 2, 3, 4]
+    followed, recorded = steps.read(), dials.read_run(1)
+    assert all(np.array_equal(followed.columns[name], values) for name, values in recorded.columns.items())
+
+
 def test_a_torn_last_row_is_left_out(start, dials):
     server = start()
     dials.turn(1, cell(8, 512))
@@ -524,17 +454,21 @@ def test_silence_is_a_failure_with_a_hint(dials):
 def test_another_protocol_is_refused(start, dials):
     start()
     content = json.loads((dials.path / "state.json").read_text())
-    (dials.path / "state.json").write_text(json.dumps(content | {"protocol": 2}))
+    (dials.path / "state.json").write_text(json.dumps(content | {"protocol": 1}))
     with pytest.raises(InputError, match="protocol"):
         dials.state()
 
 
-def test_clear_leaves_other_files(start, dials):
-    dials.turn(1, cell(8, 512))
-    start()
-    (dials.path / "server.log").write_text("x")
-    dials.clear()
-    assert [file.name for file in dials.path.iterdir()] == ["server.log"]
+def test_every_start_has_a_directory_of_its_own_that_is_never_used_again(tmp_path):
+    numbers = []
+    for _ in range(2):
+        number, dials = fresh_dials(tmp_path / "dials")
+        (dials.path / "run-1.steps").write_bytes(b"kept")
+        numbers.append(number)
+    (tmp_path / "dials" / "start-1").rename(tmp_path / "dials" / "start-9")
+    numbers.append(fresh_dials(tmp_path / "dials")[0])
+    assert numbers == [1, 2, 10]
+    assert len(list((tmp_path / "dials").glob("*/run-1.steps"))) == 2
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):

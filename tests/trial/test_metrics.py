@@ -9,39 +9,21 @@ from maitre.records import Workload
 from maitre.simulator.replay import replay_arrivals, replay_at_once
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime
+from maitre.slo import LatencyTarget
 from maitre.trial import replay_run, summarize
-from maitre.trial.metrics import weighted_percentiles
+from maitre.trial.latencies import weighted_percentiles
 
 STEP_TIME = StepTime(a0=8e-3, b0=2e-5, c0=5e-8, a1=1e-3, b1=4e-5, c1=1e-7, d1=4e-9, knee=200)
 
 
-def simulate(workload, rules, step_time=STEP_TIME):
+def simulate(workload, rules, step_time=STEP_TIME, **options):
     replay = replay_at_once(workload, rules)
     ends = np.cumsum(replay.steps_s(step_time))
-    return replay, ends, summarize(replay_run(replay, ends, workload, rules), workload, engine="test")
+    return replay, ends, summarize(replay_run(replay, ends, workload, rules), workload, engine="test", **options)
 
 
 def requests(prompts, outputs, **more):
     return Workload(name="w", source="s", prompt_tokens=prompts, output_tokens=outputs, **more)
-
-
-COUNTED = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), min_size=1, max_size=30)
-
-
-@given(COUNTED)
-def test_weighted_percentiles_are_those_of_the_expanded_values(counted):
-    values, counts = map(np.array, zip(*counted, strict=True))
-    expanded = np.repeat(values, counts)
-    found = weighted_percentiles(values, counts)
-    if not len(expanded):
-        assert found is None
-        return
-    expected = np.percentile(expanded, [50, 95, 99, 100], method="inverted_cdf")
-    assert [found.p50, found.p95, found.p99, found.max] == expected.tolist()
-
-
-def test_nothing_has_no_percentiles():
-    assert weighted_percentiles(np.array([]), np.array([], dtype=int)) is None
 
 
 @st.composite
@@ -71,6 +53,15 @@ def test_every_trial_keeps_the_sums(run):
     computed = int(replay.columns["num_decodes"].sum() + replay.columns["prefill_tokens"].sum())
     last_tokens = workload.num_requests  # nobody computes behind the last token
     assert computed == workload.total_tokens - last_tokens + trial.num_recomputed_tokens
+
+
+@given(runs())
+def test_every_useful_token_belongs_to_one_step(run):
+    workload, rules = run
+    replay = replay_at_once(workload, rules)
+    useful = replay_run(replay, np.cumsum(replay.steps_s(STEP_TIME)), workload, rules).num_useful_tokens
+    assert useful.min() >= 0
+    assert useful.sum() == workload.total_tokens
 
 
 def test_tokens_that_are_computed_again_are_not_useful():
@@ -115,7 +106,33 @@ def test_a_preempted_stream_stands_still():
     assert pressed.itl_s.max > 5 * calm.itl_s.max
 
 
+def test_time_per_output_token_spreads_a_stall_over_the_whole_answer():
+    _, _, alone = simulate(requests([10], [41]), SchedulerRules(4, 64, 10))
+    assert alone.tpot_s.p50 == pytest.approx((alone.e2e_s.max - alone.ttft_s.max) / 40)
+    _, _, pressed = simulate(requests([32] * 12, [64] * 12), SchedulerRules(12, 512, 40))
+    assert pressed.num_preemptions > 0
+    assert pressed.tpot_s.max < pressed.itl_s.max / 10
+
+
+def test_a_burst_with_a_queue_has_a_steady_window_and_one_without_has_none():
+    workload = requests([40] * 200, [30] * 200)
+    assert simulate(workload, SchedulerRules(8, 256, 200))[2].steady is not None
+    assert simulate(workload, SchedulerRules(200, 256, 2000))[2].steady is None
+
+
+def test_latency_targets_are_held_against_the_run():
+    workload, rules = requests([40] * 20, [30] * 20), SchedulerRules(8, 256, 200)
+    assert simulate(workload, rules)[2].attainment is None
+    limit_s = simulate(workload, rules)[2].e2e_s.p50
+    targets = [LatencyTarget(metric="e2e", percent=50, limit_s=limit_s)]
+    found = simulate(workload, rules, targets=targets)[2].attainment
+    assert found.met
+    assert found.share >= 0.5
+    assert found.goodput_rps == pytest.approx(found.share * simulate(workload, rules)[2].requests_per_s)
+
+
 def test_requests_of_one_token_have_no_inter_token_latency():
     _, _, trial = simulate(requests([10, 20], [1, 1]), SchedulerRules(4, 64, 10))
     assert trial.itl_s is None
+    assert trial.tpot_s is None
     assert trial.ttft_s.max == trial.e2e_s.max

@@ -24,7 +24,7 @@ def test_throughput_is_the_recordings_own(name):
     told = {(c["max_num_seqs"], c["max_num_batched_tokens"]): c for c in json.loads(path.read_text())["cells"]}
     assert len(engine.cells) == len(told)
     for cell in engine.cells:
-        trial, recorded = engine.run(cell), told[cell.max_num_seqs, cell.max_num_batched_tokens]
+        trial, recorded = engine.measure(cell).trial, told[cell.max_num_seqs, cell.max_num_batched_tokens]
         assert trial.total_tokens_per_s == pytest.approx(recorded["total_tokens_per_s"], rel=1e-3)
         assert trial.output_tokens_per_s == pytest.approx(recorded["output_tokens_per_s"], rel=1e-3)
         assert (trial.num_steps, trial.num_preemptions) == (recorded["num_steps"], recorded["num_preemptions"])
@@ -32,7 +32,7 @@ def test_throughput_is_the_recordings_own(name):
 
 def test_a_cell_that_was_not_recorded_is_refused_with_those_that_were():
     with pytest.raises(UsageError, match="5x5000 was not recorded") as caught:
-        RecordedEngine(SMALL).run(Cell(max_num_seqs=5, max_num_batched_tokens=5000))
+        RecordedEngine(SMALL).measure(Cell(max_num_seqs=5, max_num_batched_tokens=5000))
     assert "64x1024" in caught.value.hint
 
 
@@ -42,7 +42,7 @@ def test_a_recording_with_other_flags_than_it_says_is_refused(tmp_path):
     shutil.copy(SMALL.with_suffix(".npz"), tmp_path / "r.npz")
     engine = RecordedEngine(tmp_path / "r.json")
     with pytest.raises(InputError, match="256x1024: the recorded schedule"):
-        engine.run(Cell(max_num_seqs=256, max_num_batched_tokens=1024))
+        engine.measure(Cell(max_num_seqs=256, max_num_batched_tokens=1024))
 
 
 def test_a_recording_with_arrivals_is_refused():
@@ -51,12 +51,19 @@ def test_a_recording_with_arrivals_is_refused():
         RecordedEngine(timed)
 
 
-def test_runs_differ_by_noise_of_their_own():
+def test_a_run_ends_when_its_watcher_has_seen_enough():
     engine = RecordedEngine(SMALL)
-    draws = engine.log_time_draws(engine.cells, 4000, np.random.default_rng(0))
-    assert draws.shape == (4000, 9)
-    assert draws.std(axis=0) == pytest.approx(np.full(9, 0.005), rel=0.1)
-    assert np.abs(np.corrcoef(draws.T) - np.eye(9)).max() < 0.1
+    whole, seen = engine.measure(engine.cells[0]), []
+
+    def watch(steps):
+        seen.append(steps.num_steps)
+        return steps.num_steps >= 200
+
+    short = engine.measure(engine.cells[0], watch)
+    assert seen == [100, 200]
+    assert short.trial is None
+    assert short.steps.num_steps == 200
+    assert np.array_equal(short.steps.step_end_s, whole.steps.step_end_s[:200])
 
 
 def test_the_present_cell_is_the_recorded_one_nearest_to_the_default():

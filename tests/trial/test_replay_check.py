@@ -4,9 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from maitre.errors import UsageError
+from maitre.recording import REQUEST_COLUMNS
 from maitre.records import Cell
 from maitre.trial.replay_check import replay_recording
 
@@ -42,12 +44,39 @@ def test_a_cell_to_calibrate_on_must_have_been_recorded():
         replay_recording(SMALL, [Cell(max_num_seqs=5, max_num_batched_tokens=5000)])
 
 
+def test_a_gpu_that_nobody_knows_is_predicted_once_it_was_seen(tmp_path):
+    content = json.loads(SMALL.read_text())
+    (tmp_path / "r.json").write_text(json.dumps(content | {"gpu": "NVIDIA H9000"}))
+    shutil.copy(SMALL.with_suffix(".npz"), tmp_path / "r.npz")
+    assert "NVIDIA H9000" in replay_recording(tmp_path / "r.json", []).calibration
+    assert replay_recording(tmp_path / "r.json", CORNERS).max_abs_error < 0.1
+
+
 def test_a_schedule_that_differs_is_counted(tmp_path):
     content = json.loads(SMALL.read_text())
     (tmp_path / "r.json").write_text(json.dumps(content | {"num_gpu_blocks": 3000}))
     shutil.copy(SMALL.with_suffix(".npz"), tmp_path / "r.npz")
     report = replay_recording(tmp_path / "r.json", [])
     assert any(cell.num_columns_off for cell in report.cells)
+
+
+def test_a_burst_over_http_is_replayed_as_it_arrived_in_each_run(tmp_path):
+    """An open-loop recording told as such a burst: the times are the run's, and the requests in another order."""
+    path = next(RECORDINGS.glob("*-open-60.json"))
+    content = json.loads(path.read_text())
+    requests, arrays = content["requests"], dict(np.load(path.with_suffix(".npz")))
+    order = np.random.default_rng(0).permutation(len(requests["arrival_s"]))
+    for cell in content["cells"]:
+        cell["requests"] = f"{cell['steps']}_requests"
+        arrays[cell["requests"]] = np.zeros((len(order), len(REQUEST_COLUMNS)))
+        arrays[cell["requests"]][:, REQUEST_COLUMNS.index("arrival_s")] = np.array(requests["arrival_s"])[order] - 7
+    sent = {name: np.array(requests[name])[order].tolist() for name in ("prompt_tokens", "output_tokens")}
+    told = content | {"requests": sent | {"arrival_s": [0.0] * len(order)}, "request_columns": REQUEST_COLUMNS}
+    (tmp_path / "r.json").write_text(json.dumps(told))
+    np.savez(tmp_path / "r.npz", **arrays)
+    report, original = replay_recording(tmp_path / "r.json", []), replay_recording(path, [])
+    assert report.open_loop
+    assert report.cells == original.cells
 
 
 def test_with_arrivals_the_schedule_need_not_be_the_same_but_the_time_is_near():

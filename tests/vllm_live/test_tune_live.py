@@ -24,6 +24,7 @@ CONFIG = {
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2048,
     "max_position_embeddings": 32768, "torch_dtype": "bfloat16", "bos_token_id": 2047, "eos_token_id": 2047,
 }  # fmt: skip
+MAITRE = [sys.executable, "-c", "from maitre.cli import main; main()"]
 SIX_CELLS = ["--max-num-seqs", "4,16,32", "--max-num-batched-tokens", "256,1024", "--present", "16x256"]
 
 
@@ -43,11 +44,12 @@ def tune(vllm, tmp_path):
     server += ["--max-model-len", "2048", "--no-enable-prefix-caching", "--port", str(port)]
 
     def tune(*options, flags=(), requests="48", **more):
-        words = [sys.executable, "-c", "from maitre.cli import main; main()", "tune", "fixed:64:24"]
-        words += ["--num-requests", requests, "--study", str(tmp_path / "study"), *options, "--", *server, *flags]
+        words = ["tune", "fixed:64:24", "--num-requests", requests, "--study", str(tmp_path / "study")]
+        words += ["--search", "grid", "--confirm", "none", *options, "--", *server, *flags]
         return subprocess.Popen(
-            words, env=variables | more, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            [*MAITRE, *words], env=variables | more, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     yield tune
     assert not vllm_processes(tmp_path), "a server was left behind"
@@ -92,7 +94,14 @@ def wait_for_trials(folder: Path, count: int, process: subprocess.Popen, timeout
         time.sleep(0.2)
 
 
-def test_a_live_sweep_measures_six_cells_with_one_start(tune, tmp_path):
+def run(*words, folder: Path) -> dict:
+    """What a verb prints as JSON."""
+    done = subprocess.run([*MAITRE, *words, "--json"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_live_sweep_measures_six_cells_with_one_start_and_is_a_recording(tune, tmp_path):
     process = tune("--engine", "live", *SIX_CELLS, "--json")
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
@@ -109,6 +118,24 @@ def test_a_live_sweep_measures_six_cells_with_one_start(tune, tmp_path):
         assert sum(trial["bound_share"].values()) == pytest.approx(1)
     slowest = min(measured, key=lambda trial: trial["total_tokens_per_s"])
     assert slowest["num_steps"] >= max(t["num_steps"] for t in measured if t["max_num_seqs"] == 32)
+
+    recording = tmp_path / "study" / "recording.json"
+    replayed = run("replay", str(recording), "--calibrate-on", "4x256,32x1024", folder=tmp_path)
+    assert replayed["open_loop"]
+    assert [cell["recorded_num_steps"] for cell in replayed["cells"]] == [trial["num_steps"] for trial in measured]
+    again = ["tune", "--engine", f"recorded:{recording}", "--present", "16x256", "--search", "grid"]
+    told = run(*again, "--confirm", "none", "--study", "again", folder=tmp_path)
+    assert told["baseline"] == answer["baseline"]
+    lines = (tmp_path / "again" / "trials.jsonl").read_text().splitlines()
+    speeds = {json.loads(line)["total_tokens_per_s"] for line in lines}
+    assert speeds == {trial["total_tokens_per_s"] for trial in measured}
+
+    (tmp_path / "study" / "study.json").unlink()  # as if it had been killed before the end
+    resumed = tune("--engine", "live", *SIX_CELLS, "--json")
+    out, err = resumed.communicate(timeout=60)
+    assert resumed.returncode == 0, err
+    assert json.loads(out)["num_measured"] == 6
+    assert len(list((tmp_path / "study" / "logs").iterdir())) == 1, "the server was started for nothing"
 
 
 def test_a_killed_run_is_resumed_by_the_same_command_and_its_server_is_stopped(tune, tmp_path):
@@ -131,7 +158,8 @@ def test_ctrl_c_stops_the_server_and_keeps_the_trials(tune, tmp_path):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
     assert process.returncode == 130
-    assert trials(tmp_path)
+    recorded = json.loads((tmp_path / "study" / "recording.json").read_text())["cells"]
+    assert len(recorded) == len(trials(tmp_path)) > 0
 
 
 def test_a_start_that_fails_says_why_and_what_to_do(tune, tmp_path):

@@ -15,9 +15,9 @@ from maitre.simulator.step_time import StepTime
 class Calibration(Record):
     """A step time, its uncertainty, and where it comes from."""
 
-    kind: Literal["measured", "fitted", "scaled"]
+    kind: Literal["measured", "fitted", "scaled", "unknown"]
     """`measured`: shipped, from recordings of this model on this GPU; `fitted`: from the recording at hand; `scaled`:
-    the roofline of this model and GPU, times the efficiency that was measured elsewhere."""
+    the roofline of this model and GPU, times the efficiency that was measured elsewhere; `unknown`: hardly anything."""
     model: str
     gpu: str
     source: str
@@ -51,3 +51,5 @@ class Calibration(Record):
                 return f"fitted to {self.source} ({spread} at 95 %)"
             case "scaled":
                 return f"not measured on {self.gpu} with {self.model}: {self.source} ({spread} at 95 %)"
+            case "unknown":
+                return f"not known on {self.gpu} with {self.model} before the runs"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.calibration.calibration import Calibration
-from maitre.recording import RecordedRun
+from maitre.recording import StepRecord
 from maitre.simulator.step_time import StepTime, step_features
 
 WINDOW_STEPS = 32
@@ -36,7 +36,7 @@ CELL_SD = 0.015
 the root mean square error over the 14B recordings (`benchmarks/step_time.py`). Windows that fit worse widen it."""
 
 
-def fit_step_time(runs: Sequence[RecordedRun], prior: Calibration, source: str) -> Calibration:
+def fit_step_time(runs: Sequence[StepRecord], prior: Calibration, source: str) -> Calibration:
     """The step time that the recorded runs speak for.
 
     Args:
@@ -65,12 +65,12 @@ def fit_step_time(runs: Sequence[RecordedRun], prior: Calibration, source: str) 
     )
 
 
-def window_sums(runs: Sequence[RecordedRun], step_time: StepTime) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def window_sums(runs: Sequence[StepRecord], step_time: StepTime) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Features and seconds of all windows of the runs, shapes (windows, 7) and (windows,)."""
     features, seconds = [], []
     for run in runs:
-        num_windows = max(len(run.step_end_s) // WINDOW_STEPS, 1)
-        starts = np.linspace(0, len(run.step_end_s), num_windows, endpoint=False).astype(int)
+        num_windows = max(run.num_steps // WINDOW_STEPS, 1)
+        starts = np.linspace(0, run.num_steps, num_windows, endpoint=False).astype(int)
         features.append(np.add.reduceat(step_features(run.columns, step_time.knee, step_time.graph_sizes), starts))
         seconds.append(np.add.reduceat(run.steps_s, starts))
     return np.concatenate(features), np.concatenate(seconds)

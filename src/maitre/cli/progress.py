@@ -110,4 +110,5 @@ def _line(trial: Trial | FailedTrial) -> str:
     if not isinstance(trial, Trial):
         return f"{trial.cell}: {trial.code}: {trial.message}"
     speed = f"{trial.total_tokens_per_s:,.0f} useful tokens/s in {trial.duration_s:.1f} s"
-    return f"{trial.cell}: {speed}, {trial.num_preemptions} preemptions"
+    preemptions = "" if trial.num_preemptions is None else f", {trial.num_preemptions} preemptions"
+    return f"{trial.cell}: {speed}{preemptions}"

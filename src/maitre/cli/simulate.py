@@ -8,12 +8,13 @@ from cyclopts import Parameter
 
 from maitre.cli.grid_options import CLASSICAL, GridOptions
 from maitre.cli.numbers import Count
+from maitre.cli.objective_options import THROUGHPUT, ObjectiveOptions, exit_code
 from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, SchedulerOptions, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
     from maitre.records import Cell, Workload
-    from maitre.tune import Setup
+    from maitre.setup import Setup
 
 MOST_DRAWN_REQUESTS = 65_536
 """However many slots there are; --num-requests can ask for more."""
@@ -24,6 +25,7 @@ def simulate(
     server: ServerOptions = NO_SERVER,
     scheduler: SchedulerOptions = DEFAULT_SCHEDULER,
     grid: GridOptions = CLASSICAL,
+    objective: ObjectiveOptions = THROUGHPUT,
     *,
     blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
@@ -42,12 +44,13 @@ def simulate(
         Print the study as JSON.
     """
     from maitre.cli.progress import trial_progress
-    from maitre.tune import tune_simulated
+    from maitre.tune import Goal
 
-    traffic, setup, cells = prepare(workload, server, scheduler, grid, blocks)
+    objective.targets()  # before anything is loaded
+    traffic, setup, cells = prepare(objective.sized(workload), server, scheduler, grid, blocks)
     check_open_loop(traffic, open_loop=open_loop)
     with trial_progress(len({*cells, setup.server.cell})) as on_trial:
-        study = tune_simulated(traffic, setup, cells, open_loop=open_loop, seed=workload.seed, on_trial=on_trial)
+        study = objective.tune(traffic, setup, cells, Goal(seed=workload.seed), open_loop=open_loop, on_trial=on_trial)
     if json:
         print(study.model_dump_json(indent=1))
     else:
@@ -56,7 +59,7 @@ def simulate(
         from maitre.report import print_study
 
         print_study(study, Console())
-    return 0
+    return exit_code(study)
 
 
 def prepare(
@@ -68,7 +71,7 @@ def prepare(
 ) -> tuple[Workload, Setup, list[Cell]]:
     """From options to what `tune_simulated` needs: the traffic, the setup and the grid."""
     from maitre.search.findings import REQUESTS_PER_SLOT
-    from maitre.tune import Setup
+    from maitre.setup import Setup
     from maitre.vllm import check_server
 
     model, gpu = server.load()

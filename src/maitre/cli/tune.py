@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from maitre.cli.grid_options import CLASSICAL, GridOptions
 from maitre.cli.numbers import Count
+from maitre.cli.objective_options import THROUGHPUT, ObjectiveOptions, exit_code
+from maitre.cli.search_options import DEFAULT_SEARCH, SearchOptions
 from maitre.cli.server_options import DEFAULT_SCHEDULER, NO_SERVER, SchedulerOptions, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from maitre.records import Cell, ServerConfig, Study, Trial
+    from maitre.recording import StepRecord
+    from maitre.records import Cell, FailedTrial, ServerConfig, Study, Trial
     from maitre.trial import RecordedEngine
-
-Fraction = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
 
 
 def tune(
@@ -29,12 +29,12 @@ def tune(
     server: ServerOptions = NO_SERVER,
     scheduler: SchedulerOptions = DEFAULT_SCHEDULER,
     grid: GridOptions = CLASSICAL,
+    search: SearchOptions = DEFAULT_SEARCH,
+    objective: ObjectiveOptions = THROUGHPUT,
     *,
     engine: str = "simulated",
     blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
-    epsilon: Fraction = 0.02,
-    delta: Fraction = 0.05,
     study: Path | None = None,
     serve_command: Annotated[str | None, Parameter(show=False)] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -52,10 +52,6 @@ def tune(
         not given.
     open_loop
         Requests come at the workload's own times; without it all are there at once, which measures capacity.
-    epsilon
-        Cells within this share of the best throughput are equally good; the calmest of them is recommended.
-    delta
-        How unsure the answer may be.
     study
         Directory for the study; a new one below maitre-studies/ when not given.
     json
@@ -65,40 +61,42 @@ def tune(
 
     if serve_command is not None and engine not in {"live", "restart"}:
         raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
+    objective.require_simulated(engine)
     if engine.startswith("recorded:"):
         if (scheduler, blocks, open_loop) != (DEFAULT_SCHEDULER, None, False):
             raise UsageError("a recording has its own scheduler flags, KV pool and arrivals", "leave these options out")
         if (replace(workload, seed=0), server) != (NO_WORKLOAD, NO_SERVER):
             print("maitre: a recording has its own workload, model and GPU; those given are not used", file=sys.stderr)
         recording = Path(engine.removeprefix("recorded:"))
-        finished = _tune_recorded(grid, recording, study, epsilon, delta, workload.seed)
+        finished = _tune_recorded(grid, search, recording, study, workload.seed)
     elif engine in {"live", "restart"}:
         from maitre.cli.tune_live import measure
 
         finished = measure(
-            workload, server, grid, serve_command, blocks, study, epsilon, delta,
+            workload, server, grid, search, serve_command, blocks, study,
             restart=engine == "restart", open_loop=open_loop,
         )  # fmt: skip
     elif engine == "simulated":
         finished = _tune_simulated(
-            workload, server, scheduler, grid, blocks, study, epsilon, delta, open_loop=open_loop
+            workload, server, scheduler, grid, search, objective, blocks, study, open_loop=open_loop
         )
     else:
         raise UsageError(f"engine '{engine}' is not known", "choose simulated, live, restart or recorded:FILE.json")
     _print(finished, as_json=json)
-    return 0
+    return exit_code(finished)
 
 
 def _tune_simulated(
     workload: WorkloadOptions, server: ServerOptions, scheduler: SchedulerOptions, grid: GridOptions,
-    num_gpu_blocks: int | None, path: Path | None, epsilon: float, delta: float, *, open_loop: bool,
+    search: SearchOptions, objective: ObjectiveOptions, num_gpu_blocks: int | None, path: Path | None, *,
+    open_loop: bool,
 ) -> Study:  # fmt: skip
     from maitre.cli.progress import trial_progress
     from maitre.cli.simulate import check_open_loop, prepare
     from maitre.study import StudyDirectory
-    from maitre.tune import tune_simulated
 
-    traffic, setup, cells = prepare(workload, server, scheduler, grid, num_gpu_blocks)
+    objective.targets()  # before anything is loaded
+    traffic, setup, cells = prepare(objective.sized(workload), server, scheduler, grid, num_gpu_blocks)
     check_open_loop(traffic, open_loop=open_loop)
     directory = StudyDirectory.create(path or _fresh_path(traffic.name), traffic)
     with directory, trial_progress(len({*cells, setup.server.cell})) as show:
@@ -107,26 +105,39 @@ def _tune_simulated(
             directory.add_trial(trial)
             show(trial)
 
-        finished = tune_simulated(
-            traffic, setup, cells, open_loop=open_loop, epsilon=epsilon, delta=delta, seed=workload.seed, on_trial=keep
-        )
+        goal = search.goal(workload.seed)
+        finished = objective.tune(traffic, setup, cells, goal, open_loop=open_loop, on_trial=keep)
     return directory.finish(finished)
 
 
-def _tune_recorded(
-    grid: GridOptions, recording: Path, path: Path | None, epsilon: float, delta: float, seed: int
-) -> Study:
+def _tune_recorded(grid: GridOptions, search: SearchOptions, recording: Path, path: Path | None, seed: int) -> Study:
+    from maitre.records import Trial
+    from maitre.simulator.surface import ReplayedSurface
     from maitre.study import StudyDirectory
     from maitre.trial import RecordedEngine
-    from maitre.tune import tune_recorded
+    from maitre.trial.recorded import recorded_server
+    from maitre.trial.replay_check import recorded_prior
+    from maitre.tune import tune_grid, tune_measured
 
     engine = RecordedEngine(recording)
-    config = _recorded_server(engine, grid.present_cell())
+    server = _recorded_server(engine, grid.present_cell())
     cells = _recorded_cells(engine, grid)
     with StudyDirectory.create(path or _fresh_path(engine.workload.name), engine.workload) as directory:
-        finished = tune_recorded(
-            engine, config, cells, epsilon=epsilon, delta=delta, seed=seed, on_trial=directory.add_trial
-        )
+
+        def keep(trial: Trial | FailedTrial, _: StepRecord | None) -> None:
+            if isinstance(trial, Trial):
+                directory.add_trial(trial)
+
+        goal, gpu = search.goal(seed), engine.recording.gpu
+        if search.search == "grid":
+            finished = tune_grid(engine, engine.workload, server, cells, goal, gpu=gpu, on_run=keep)
+        else:
+            prior, started_at = recorded_prior(engine.recording), recorded_server(engine.recording).cell
+            num_gpu_blocks = engine.recording.num_gpu_blocks
+            surface = ReplayedSurface(
+                engine.workload, server, prior.step_time, lambda _: num_gpu_blocks, started_at=started_at
+            )
+            finished = tune_measured(engine, surface, prior, server, cells, goal, limits=search.limits(), on_run=keep)
     return directory.finish(finished)
 
 

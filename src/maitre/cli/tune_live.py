@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maitre.cli.grid_options import GridOptions
+    from maitre.cli.search_options import SearchOptions
     from maitre.cli.server_options import ServerOptions
     from maitre.cli.workload_options import WorkloadOptions
+    from maitre.measuring import OnRun
+    from maitre.recording import StepRecord
     from maitre.records import Cell, FailedTrial, ServerConfig, Study, Trial, Workload
+    from maitre.study import StudyDirectory
     from maitre.trial.command import ServeCommand
     from maitre.trial.live import LiveEngine
+    from maitre.trial.live_options import LiveOptions
+
+
+RESTART_S = 60.0
+"""About what a server's start costs, when the search weighs one run against another."""
 
 
 def measure(
-    workload: WorkloadOptions, options: ServerOptions, grid: GridOptions, serve_command: str | None,
-    blocks: int | None, path: Path | None, epsilon: float, delta: float, *, restart: bool, open_loop: bool,
+    workload: WorkloadOptions, options: ServerOptions, grid: GridOptions, search: SearchOptions,
+    serve_command: str | None, blocks: int | None, path: Path | None, *, restart: bool, open_loop: bool,
 ) -> Study:  # fmt: skip
-    """Start the server, measure every cell, and conclude. The same command resumes what was interrupted."""
+    """Start the server, measure what is needed, and conclude. The same command resumes what was interrupted."""
     from maitre.cli.progress import measured_progress
     from maitre.cli.simulate import check_open_loop
     from maitre.records import Trial
     from maitre.study import StudyDirectory
     from maitre.trial.command import ServeCommand
-    from maitre.trial.live import LiveEngine, LiveOptions
-    from maitre.tune import tune_live
+    from maitre.trial.live import LiveEngine
+    from maitre.trial.live_options import LiveOptions
 
     command = ServeCommand.parse(shlex.split(serve_command or ""))
     present = _present(grid, command, options)
@@ -36,26 +48,99 @@ def measure(
     check_open_loop(traffic, open_loop=open_loop)
     asked = _asked(traffic, command, cells, blocks, restart=restart, open_loop=open_loop, seed=workload.seed)
     directory, finished = StudyDirectory.resume(path or _study_path(traffic.name, asked), traffic, asked)
-    live = LiveOptions(
-        restart=restart, open_loop=open_loop, seed=workload.seed, num_gpu_blocks=blocks, **_vocabulary(command)
-    )
+    live = LiveOptions(restart=restart, open_loop=open_loop, seed=workload.seed, num_gpu_blocks=blocks)
+    before = tuple(finished)
+
+    def keep(trial: Trial | FailedTrial, steps: StepRecord | None) -> None:
+        if isinstance(trial, Trial):
+            directory.add_trial(trial, steps)
+            finished.append((trial, steps))
+        show(trial)
+
     with (
         directory,
-        LiveEngine(command, traffic, _largest(cells), directory.path, live) as engine,
-        measured_progress(cells, finished) as show,
+        _recording(directory, traffic, finished, command, options, open_loop=open_loop),
+        measured_progress(cells, [trial for trial, _ in before]) as show,
     ):
-        server = _server_config(engine, command, present, traffic)
+        with LiveEngine(command, traffic, _largest(cells), directory.path, live) as engine:
+            server = _server_config(engine, command, present, traffic)
+            study = _tune(engine, traffic, server, cells, search, live, before, keep)
+            path = directory.path / f"confirmation-{study.recommended}"
+            if study.recommendation.worth_changing and search.confirm == "live":
+                study = _confirm(engine, study, path, traffic, asked, show)
+        if study.recommendation.worth_changing and search.confirm == "fresh":
+            pair = [study.recommended, present]
+            with LiveEngine(command, traffic, _largest(pair), path, replace(live, restart=True)) as engine:
+                study = _confirm(engine, study, path, traffic, asked, show)
+    return directory.finish(study)
 
-        def keep(trial: Trial | FailedTrial) -> None:
-            if isinstance(trial, Trial):
-                directory.add_trial(trial)
-            show(trial)
 
-        finished_study = tune_live(
-            engine, traffic, server, cells, gpu=options.gpu or "a GPU that was not named", finished=finished,
-            open_loop=open_loop, epsilon=epsilon, delta=delta, seed=workload.seed, on_trial=keep,
-        )  # fmt: skip
-    return directory.finish(finished_study)
+def _confirm(
+    engine: LiveEngine, study: Study, path: Path, traffic: Workload, asked: dict[str, Any],
+    show: Callable[[Trial | FailedTrial], None],
+) -> Study:  # fmt: skip
+    """Run the recommended setting and the present one in turn, in a study directory of their own."""
+    from maitre.confirming import confirm
+    from maitre.records import Trial
+    from maitre.study import StudyDirectory
+
+    directory, finished = StudyDirectory.resume(path, traffic, asked)
+
+    def keep(trial: Trial | FailedTrial, steps: StepRecord | None) -> None:
+        if isinstance(trial, Trial):
+            directory.add_trial(trial, steps)
+        show(trial)
+
+    with directory:
+        return confirm(engine, study, [trial for trial, _ in finished], keep)
+
+
+def _tune(
+    engine: LiveEngine, traffic: Workload, server: ServerConfig, cells: Sequence[Cell], search: SearchOptions,
+    live: LiveOptions, before: Sequence[tuple[Trial, StepRecord | None]], keep: OnRun,
+) -> Study:  # fmt: skip
+    from maitre.calibration import served_prior
+    from maitre.records import Cell
+    from maitre.simulator.surface import ReplayedSurface
+    from maitre.tune import tune_grid, tune_measured
+
+    facts = engine.start(server.cell)
+    goal = search.goal(live.seed)
+    if search.search == "grid" or live.open_loop:
+        trials = [trial for trial, _ in before]
+        return tune_grid(
+            engine, traffic, server, cells, goal, gpu=facts.gpu, finished=trials, open_loop=live.open_loop, on_run=keep
+        )
+    prior = served_prior(facts.model_facts, facts.gpu, server)
+    num_gpu_blocks = live.num_gpu_blocks or facts.start.num_gpu_blocks
+    started_at = Cell(max_num_seqs=facts.start.max_num_seqs, max_num_batched_tokens=facts.start.max_num_batched_tokens)
+    surface = ReplayedSurface(
+        traffic, server, prior.step_time, lambda _: num_gpu_blocks, started_at=None if live.restart else started_at
+    )
+    return tune_measured(
+        engine, surface, prior, server, cells, goal, limits=search.limits(),
+        start_s=RESTART_S if live.restart else 0.0, finished=before, on_run=keep,
+    )  # fmt: skip
+
+
+@contextmanager
+def _recording(
+    directory: StudyDirectory, traffic: Workload, trials: Sequence[tuple[Trial, StepRecord | None]],
+    command: ServeCommand, options: ServerOptions, *, open_loop: bool,
+) -> Iterator[None]:  # fmt: skip
+    """At the end, also an early one: what was measured, as a recording."""
+    from maitre.trial.facts import read_facts
+    from maitre.trial.live_recording import record_trials, write_recording
+
+    try:
+        yield
+    finally:
+        facts = read_facts(directory.path / "server.json")
+        if facts is not None:
+            model = command.model or "unknown"
+            recorded = record_trials(facts, traffic, trials, model=model, gpu=options.gpu, open_loop=open_loop)
+            if recorded is not None:
+                write_recording(directory.path / "recording.json", *recorded)
 
 
 def _present(grid: GridOptions, command: ServeCommand, options: ServerOptions) -> Cell:
@@ -125,22 +210,9 @@ def _study_path(workload_name: str, asked: dict[str, Any]) -> Path:
     return fresh if (same / "study.json").exists() else same
 
 
-def _vocabulary(command: ServeCommand) -> dict[str, int]:
-    """The model's vocabulary, where its config.json is at hand."""
-    from maitre.files import read_json
-
-    path = Path(command.model or "") / "config.json"
-    if command.model is None or not path.is_file():
-        return {}
-    config = read_json(path)
-    size = config.get("vocab_size") if isinstance(config, dict) else None
-    return {"vocab_size": size} if isinstance(size, int) and size > 0 else {}
-
-
 def _server_config(engine: LiveEngine, command: ServeCommand, present: Cell, traffic: Workload) -> ServerConfig:
-    """Start the server, and take from it what it says of itself."""
+    """What the server says of itself; it is started for that if it never was."""
     from maitre.errors import InputError
-    from maitre.records import ServerConfig
 
     started = engine.start(present)
     longest = int((traffic.prompt_tokens + traffic.output_tokens).max())
@@ -149,12 +221,4 @@ def _server_config(engine: LiveEngine, command: ServeCommand, present: Cell, tra
             f"the longest request has {longest} tokens, the server's max_model_len is {started.start.max_model_len}",
             "raise --max-model-len, or leave such requests out of the workload",
         )
-    return ServerConfig(
-        model=command.model or "unknown",
-        vllm_version=started.vllm_version,
-        gpu_memory_utilization=float(command.flag("--gpu-memory-utilization") or 0.9),
-        max_model_len=started.start.max_model_len,
-        block_size=started.start.block_size,
-        enable_prefix_caching=started.start.enable_prefix_caching,
-        **present.model_dump(),
-    )
+    return started.config(command.model or "unknown", present)

@@ -12,14 +12,23 @@ from rich.table import Table
 from rich.text import Text
 
 from maitre.records import BoundBy, Cell, Percentiles, Study, Trial
+from maitre.report.decisions import confirmation_words, decisions_table
+from maitre.report.drift import drift_table
+from maitre.report.merit import (
+    best_name,
+    ends_rate,
+    figure,
+    gain_words,
+    heading,
+    highest_rate,
+    letters,
+    load_words,
+    tightest,
+)
 from maitre.units import format_seconds
 from maitre.vllm.command import serve_command
 
-BOUND_LETTERS: dict[BoundBy, str] = {"seqs": "s", "token-budget": "t", "kv-blocks": "k", "requests": "r"}
-LEGEND = (
-    "★ recommended   ● present   ≈ within {epsilon:.0%} of the best   ! preempts",
-    "what binds most of the time: s slots, t token budget, k KV blocks, r too few requests",
-)
+LEGEND = "★ recommended   ● present   ≈ within {epsilon:.0%} of the best   ! preempts"
 
 _COLD, _WARM = (60, 20, 30), (20, 110, 50)
 """Backgrounds of the slowest and the fastest cell, red, green, blue."""
@@ -41,30 +50,31 @@ def print_study(study: Study, console: Console) -> None:
 def _parts(study: Study) -> Iterator[RenderableType]:
     yield Text(f"{study.server.model} on {study.gpu}, vLLM {study.server.vllm_version}", style="bold")
     yield Text(f"{study.num_requests:,} requests ({study.total_tokens:,} tokens): {study.workload_source}")
-    yield Text(_load_words(study), style="dim")
+    yield Text(load_words(study), style="dim")
     yield Text(f"step time {study.calibration}" if study.engine == "simulated" else study.calibration, style="dim")
-    yield Padding(Text("useful tokens/s: max_num_seqs across, max_num_batched_tokens down"), (1, 0, 0, 0))
+    what = heading(study.objective)
+    yield Padding(Text(f"{what}: max_num_seqs across, max_num_batched_tokens down"), (1, 0, 0, 0))
     yield _matrix(study)
-    for line in LEGEND:
-        yield Text(line.format(epsilon=study.recommendation.epsilon), style="dim")
+    yield Text(LEGEND.format(epsilon=study.recommendation.epsilon), style="dim")
+    yield Text(letters(study.objective), style="dim")
+    if study.decisions:
+        yield Text("(in brackets: not measured, predicted from the others)", style="dim")
     yield from (Text(f"{cell} cannot serve: {reason}", style="yellow") for cell, reason in study.infeasible.items())
     yield Padding(_details(study), (1, 0))
+    if study.decisions:
+        yield Padding(decisions_table(study.decisions), (0, 0, 1, 0))
+    if study.drift:
+        yield Padding(drift_table(study.drift), (0, 0, 1, 0))
     yield from _cliff(study)
     yield from _limits(study)
     yield from (Text(f"note: {f.message}; {f.remedy}", style="yellow") for f in study.findings)
     yield from _answer(study)
 
 
-def _load_words(study: Study) -> str:
-    if study.open_loop:
-        return "requests come at the workload's own times"
-    return "all requests are there at once, which measures capacity; time to first token is mostly time in the queue"
-
-
 def _matrix(study: Study) -> Table:
-    """Useful tokens/s: a row a token budget, a column a number of slots."""
+    """What the objective counts: a row a token budget, a column a number of slots."""
     trials = {trial.cell: trial for trial in study.cells}
-    speeds = [trial.total_tokens_per_s for trial in study.cells]
+    merits = [study.objective.merit(trial) for trial in study.cells]
     seqs = sorted({cell.max_num_seqs for cell in trials})
     tokens = sorted({cell.max_num_batched_tokens for cell in trials}, reverse=True)
     table = Table(box=None, padding=(0, 1), pad_edge=False)
@@ -73,7 +83,7 @@ def _matrix(study: Study) -> Table:
         table.add_column(f"{value}", justify="right", header_style="bold")
     for budget in tokens:
         row = [trials.get(Cell(max_num_seqs=value, max_num_batched_tokens=budget)) for value in seqs]
-        table.add_row(f"{budget:,}", *(_matrix_cell(study, trial, min(speeds), max(speeds)) for trial in row))
+        table.add_row(f"{budget:,}", *(_matrix_cell(study, trial, min(merits), max(merits)) for trial in row))
     return table
 
 
@@ -87,8 +97,10 @@ def _matrix_cell(study: Study, trial: Trial | None, slowest: float, fastest: flo
         "≈" if trial.cell in answer.plateau else "",
         "!" if trial.num_preemptions else "",
     ]
-    text = f"{''.join(marks)} {trial.total_tokens_per_s:,.0f}{BOUND_LETTERS[trial.bound_by]}"
-    share = 1.0 if fastest == slowest else (trial.total_tokens_per_s - slowest) / (fastest - slowest)
+    number = figure(study.objective, trial)
+    is_predicted = study.decisions and trial.engine == "simulated"
+    text = f"{''.join(marks)} {f'({number})' if is_predicted else number}"
+    share = 1.0 if fastest == slowest else (study.objective.merit(trial) - slowest) / (fastest - slowest)
     red, green, blue = (round(c + share * (w - c)) for c, w in zip(_COLD, _WARM, strict=True))
     weight = trial.cell in (answer.recommended, answer.baseline)
     return Text(text, style=Style(color="white", bgcolor=f"rgb({red},{green},{blue})", bold=weight))
@@ -98,16 +110,19 @@ def _details(study: Study) -> Table:
     """Figures of the cells that matter, a column each."""
     answer = study.recommendation
     trials = {trial.cell: trial for trial in study.cells}
-    fastest = max(study.cells, key=lambda trial: trial.total_tokens_per_s).cell
+    best = max(study.cells, key=study.objective.merit).cell
     named: dict[Cell, list[str]] = {}
-    for name, cell in (("recommended", answer.recommended), ("present", answer.baseline), ("fastest", fastest)):
+    names = ("recommended", "present", best_name(study.objective))
+    for name, cell in zip(names, (answer.recommended, answer.baseline, best), strict=True):
         named.setdefault(cell, []).append(name)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("seqs × tokens", no_wrap=True)
-    for cell, names in named.items():
-        table.add_column(f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}\n{', '.join(names)}", justify="right")
+    for cell, roles in named.items():
+        table.add_column(f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}\n{', '.join(roles)}", justify="right")
     for label, write in _FIGURES.items():
-        table.add_row(label, *(write(trials[cell]) for cell in named))
+        figures = [write(trials[cell]) for cell in named]
+        if any(figures):
+            table.add_row(label, *(figure or "none" for figure in figures))
     return table
 
 
@@ -126,24 +141,55 @@ def _kv_usage(trial: Trial) -> str:
     return f"{trial.kv_usage:.0%} / {trial.kv_usage_max:.0%}"
 
 
+def _bound_share(trial: Trial, bound: BoundBy) -> str:
+    return f"{trial.bound_share[bound]:.0%}" if trial.bound_share else "unknown"
+
+
+def _steady(trial: Trial) -> str:
+    window = trial.steady
+    if window is None:
+        return ""
+    speed, low, high = window.total_tokens_per_s, window.total_tokens_per_s_low, window.total_tokens_per_s_high
+    if low is None or high is None:
+        return f"{speed:,.0f}"
+    return f"{speed:,.0f} ±{(high - low) / 2 / speed:.1%}"
+
+
+def _within_targets(trial: Trial) -> str:
+    return f"{trial.attainment.share:.1%}" if trial.attainment else ""
+
+
+def _goodput(trial: Trial) -> str:
+    return f"{trial.attainment.goodput_rps:,.2f}" if trial.attainment else ""
+
+
 _FIGURES: dict[str, Callable[[Trial], str]] = {
+    "highest rate": highest_rate,
+    "  which ends by": ends_rate,
     "useful tokens/s": lambda trial: f"{trial.total_tokens_per_s:,.0f}",
+    "  while steady": _steady,
     "output tokens/s": lambda trial: f"{trial.output_tokens_per_s:,.0f}",
     "requests/s": lambda trial: f"{trial.requests_per_s:,.2f}",
     "TTFT p50/p95/p99": lambda trial: _latency(trial.ttft_s),
     "ITL p50/p95/p99": lambda trial: _latency(trial.itl_s),
+    "TPOT p50/p95/p99": lambda trial: _latency(trial.tpot_s) if trial.tpot_s else "",
     "longest ITL": lambda trial: format_seconds(trial.itl_s.max) if trial.itl_s else "none",
-    "preemptions": lambda trial: f"{trial.num_preemptions:,}",
+    "of the targets": tightest,
+    "within targets": _within_targets,
+    "goodput requests/s": _goodput,
+    "preemptions": lambda trial: "unknown" if trial.num_preemptions is None else f"{trial.num_preemptions:,}",
     "KV usage mean/max": _kv_usage,
-    "bound by slots": lambda trial: f"{trial.bound_share['seqs']:.0%}",
-    "  token budget": lambda trial: f"{trial.bound_share['token-budget']:.0%}",
-    "  KV blocks": lambda trial: f"{trial.bound_share['kv-blocks']:.0%}",
-    "  requests": lambda trial: f"{trial.bound_share['requests']:.0%}",
+    "bound by slots": lambda trial: _bound_share(trial, "seqs"),
+    "  token budget": lambda trial: _bound_share(trial, "token-budget"),
+    "  KV blocks": lambda trial: _bound_share(trial, "kv-blocks"),
+    "  requests": lambda trial: _bound_share(trial, "requests"),
 }
 
 
 def _cliff(study: Study) -> Iterator[Text]:
     """Where more slots cost throughput because the KV pool runs out."""
+    if study.objective.kind != "throughput":
+        return
     rows: dict[int, list[Trial]] = {}
     for trial in study.cells:
         rows.setdefault(trial.max_num_batched_tokens, []).append(trial)
@@ -153,8 +199,9 @@ def _cliff(study: Study) -> Iterator[Text]:
         best = max(row, key=lambda trial: trial.total_tokens_per_s)
         for trial in row[row.index(best) + 1 :]:
             loss = 1 - trial.total_tokens_per_s / best.total_tokens_per_s
-            costs_time = trial.bound_share["kv-blocks"] > study.recommendation.epsilon
-            if costs_time and trial.num_preemptions > best.num_preemptions and loss > study.recommendation.epsilon:
+            costs_time = trial.bound_share.get("kv-blocks", 0.0) > study.recommendation.epsilon
+            preempts_more = (trial.num_preemptions or 0) > (best.num_preemptions or 0)
+            if costs_time and preempts_more and loss > study.recommendation.epsilon:
                 cliffs.append((loss, budget, trial))
                 break
     if cliffs:
@@ -185,12 +232,8 @@ def _answer(study: Study) -> Iterator[RenderableType]:
     cell = answer.recommended
     flags = f"--max-num-seqs {cell.max_num_seqs} --max-num-batched-tokens {cell.max_num_batched_tokens}"
     yield Padding(Text(answer.reason), (1, 0, 0, 0))
-    if answer.worth_changing:
-        low, high = 100 * answer.gain_low, 100 * answer.gain_high
-        gain = f"against {answer.baseline}: throughput {100 * answer.gain:+.1f} % ({low:+.1f} to {high:+.1f} %)"
-        yield Text(gain + _probability(answer.probability_within_epsilon))
+    if study.confirmation:
+        yield Text(confirmation_words(study.confirmation))
+    elif answer.worth_changing:
+        yield Text(gain_words(study))
     yield Text(flags, style="bold green" if answer.worth_changing else "bold")
-
-
-def _probability(probability: float | None) -> str:
-    return "" if probability is None else f"; within the margin of the best with probability {probability:.0%}"

@@ -76,3 +76,14 @@ def _long_stall(trials: Sequence[Trial], recommendation: Recommendation) -> list
             remedy=f"take {calmest.cell} if users watch the stream",
         )
     ]
+
+
+def unsure(answer: Recommendation, num_runs: int) -> Finding:
+    """The search was ended before its answer was sure."""
+    sure = answer.probability_within_epsilon or 0.0
+    return Finding(
+        code="not-sure-yet",
+        message=f"after {num_runs} runs {answer.recommended} is within {answer.epsilon:.0%} of the best with "
+        f"probability {sure:.0%}, less than the {1 - answer.delta:.0%} that were asked for",
+        remedy="raise --max-trials or --max-time and run the command again; it goes on from here",
+    )

@@ -34,7 +34,13 @@ class Gain(NamedTuple):
 
 
 def recommend(
-    trials: Sequence[Trial], baseline: Cell, log_time_draws: NDArray[np.float64], *, epsilon: float, delta: float
+    trials: Sequence[Trial],
+    baseline: Cell,
+    log_time_draws: NDArray[np.float64],
+    *,
+    epsilon: float,
+    delta: float,
+    pick: Cell | None = None,
 ) -> Recommendation:
     """The cell to serve with: most useful tokens/s, on the plateau the lowest p99 inter-token latency.
 
@@ -44,15 +50,16 @@ def recommend(
         log_time_draws: how far each cell's time may be off, shape (draws, trials), as logarithms around the trials.
         epsilon: cells within this share of the best throughput are equally good.
         delta: how sure to be.
+        pick: the cell to weigh against the baseline, where a search has chosen it.
     """
     position = {trial.cell: i for i, trial in enumerate(trials)}
     plateau = _plateau(trials, epsilon)
-    pick = _lowest_latency(plateau)
+    picked = calmest(plateau) if pick is None else trials[position[pick]]
     present = trials[position[baseline]]
-    gain = _gain(pick, present, log_time_draws[:, position[pick.cell]], log_time_draws[:, position[baseline]])
+    gain = _gain(picked, present, log_time_draws[:, position[picked.cell]], log_time_draws[:, position[baseline]])
     faster = gain.low > 0 and gain.central > epsilon
-    worth_changing = pick.cell != baseline and (faster or _saves_latency(pick, present))
-    chosen = pick if worth_changing else present
+    worth_changing = picked.cell != baseline and (faster or _saves_latency(picked, present))
+    chosen = picked if worth_changing else present
     speeds = np.log([t.total_tokens_per_s for t in trials]) - log_time_draws
     measured = [trial for trial in trials if trial.engine != "simulated"]
     is_good = speeds[:, position[chosen.cell]] >= speeds.max(axis=1) + np.log1p(-epsilon)
@@ -69,7 +76,7 @@ def recommend(
         delta=delta,
         probability_within_epsilon=float(is_good.mean()),
         plateau=tuple(trial.cell for trial in plateau),
-        reason=_reason(trials, pick, present, gain, worth_changing=worth_changing, faster=faster),
+        reason=_reason(trials, picked, present, gain, worth_changing=worth_changing, faster=faster),
     )
 
 
@@ -78,11 +85,11 @@ def _plateau(trials: Sequence[Trial], epsilon: float) -> list[Trial]:
     return [trial for trial in trials if trial.total_tokens_per_s >= best * (1 - epsilon)]
 
 
-def _lowest_latency(plateau: Sequence[Trial]) -> Trial:
+def calmest(plateau: Sequence[Trial]) -> Trial:
     """Lower p99 inter-token latency first, then fewer preemptions, then the smaller dials."""
     least = min(_itl_p99_s(trial) for trial in plateau)
     calm = [trial for trial in plateau if _itl_p99_s(trial) <= least * (1 + SAME_LATENCY)]
-    return min(calm, key=lambda t: (t.num_preemptions, t.cell.max_num_seqs, t.cell.max_num_batched_tokens))
+    return min(calm, key=lambda t: (t.num_preemptions or 0, t.cell.max_num_seqs, t.cell.max_num_batched_tokens))
 
 
 def _itl_p99_s(trial: Trial) -> float:
@@ -137,6 +144,8 @@ def _calmer(pick: Trial, present: Trial, gain: Gain) -> str:
 
 
 def _what_binds(trial: Trial) -> str:
+    if trial.bound_by is None:
+        return "what binds is not known"
     return f"{BINDS[trial.bound_by]} for {trial.bound_share[trial.bound_by]:.0%} of the time"
 
 

@@ -118,6 +118,7 @@ class ContendedPass:
         num_tokens = sequence.num_computed_tokens + num_scheduled
         scheduler.pool.release(sequence, num_tokens, num_tokens - num_in_flight)
         sequence.num_lost_tokens = sequence.num_computed_tokens
+        sequence.num_reached_tokens = max(sequence.num_reached_tokens, sequence.num_computed_tokens)
         sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1
         sequence.is_running = False

@@ -35,6 +35,9 @@ class Scheduler:
         self.decodes = DecodeBatch(rules.block_size)
         self.token_gaps: list[tuple[int, int]] = []
         """Steps of two consecutive tokens of one sequence with a preemption or a step without a token in between."""
+        self.new_tokens_beyond: list[tuple[int, int]] = []
+        """Steps, and how many more tokens than computed were new to their requests: those from the prefix cache, less
+        those computed again after a preemption."""
         self.stalled: dict[Sequence, None] = {}
         """Decodes that got no token in the last step; their `last_token_step` is up to date."""
         self._can_admit = True
@@ -87,6 +90,8 @@ class Scheduler:
             bound_by = self._bound_by(budget, num_preemptions)
             step = self._describe(num_decodes, num_returned, context, work, num_preemptions, bound_by)
             self._advance(tick, work)
+            if work.new_tokens_beyond:
+                self.new_tokens_beyond.append((self.num_steps, work.new_tokens_beyond))
             self.num_steps += 1
         for sequence in self.stalled:
             self.decodes.add(sequence, tick + 1)
@@ -178,6 +183,8 @@ class Scheduler:
             self.waiting.popleft()
             pool.admit(sequence, num_cached + chunk, num_cached)
             self._start(sequence, num_cached)
+            if num_cached > sequence.num_reached_tokens:
+                work.new_tokens_beyond += num_cached - sequence.num_reached_tokens
             work.add(sequence, chunk)
             budget -= chunk
         self._can_admit = bool(self.waiting) and len(self.running) < rules.max_num_seqs

@@ -32,6 +32,7 @@ class Sequence:
         "num_lost_tokens",
         "num_output_tokens",
         "num_preemptions",
+        "num_reached_tokens",
         "num_recomputed_tokens",
         "order",
         "output_tokens",
@@ -75,6 +76,8 @@ class Sequence:
         self.num_cached_tokens = 0
         self.num_lost_tokens = 0
         """Tokens that were computed when the last preemption took them."""
+        self.num_reached_tokens = 0
+        """The most tokens that were computed when any preemption took them."""
         self.num_recomputed_tokens = 0
 
     @property

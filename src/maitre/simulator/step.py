@@ -35,7 +35,7 @@ class Step(NamedTuple):
 class StepWork:
     """Prompt chunks of the step that is being scheduled, with their sums."""
 
-    __slots__ = ("chunks", "num_pairs", "num_single", "num_tokens", "single_context")
+    __slots__ = ("chunks", "new_tokens_beyond", "num_pairs", "num_single", "num_tokens", "single_context")
 
     def __init__(self) -> None:
         self.chunks: dict[Sequence, int] = {}
@@ -44,6 +44,8 @@ class StepWork:
         self.num_single = 0
         """Chunks of one token behind the prompt: a decode for the model runner, and counted as one."""
         self.single_context = 0
+        self.new_tokens_beyond = 0
+        """New tokens of a request that were found in the prefix cache, less those computed that are not new to it."""
 
     def add(self, sequence: Sequence, num_tokens: int) -> None:
         """Compute the next `num_tokens` of a sequence."""
@@ -59,6 +61,8 @@ class StepWork:
     def _book(self, sequence: Sequence, num_tokens: int, sign: int) -> None:
         start = sequence.num_computed_tokens
         self.num_tokens += sign * num_tokens
+        if start < sequence.num_reached_tokens:
+            self.new_tokens_beyond -= sign * min(num_tokens, sequence.num_reached_tokens - start)
         if num_tokens == 1 and start >= sequence.prompt_tokens:
             self.num_single += sign
             self.single_context += sign * (start + 1)

@@ -163,7 +163,7 @@ class ServeCommand(Record):
 
         Args:
             variables: by name; paths as the server sees them, inside the container for one.
-            mounts: host folder → folder in the container, mounted read-only; nothing to do for other launchers.
+            mounts: host folder → folder in the container, `:ro` behind it to read only; not for other launchers.
 
         Raises:
             UsageError: `srun --export=` keeps variables from the server.
@@ -174,7 +174,7 @@ class ServeCommand(Record):
                 raise refusal(self.words, "keeps variables from the server", "write --export=ALL,…")
             return self.model_copy(update={"environment": self.environment | dict(variables)})
         added = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
-        added += [word for pair in (mounts or {}).items() for word in ("-v", f"{pair[0]}:{pair[1]}:ro")]
+        added += [word for pair in (mounts or {}).items() for word in ("-v", ":".join(pair))]
         return self._with_words(self.image_at, self.image_at, added)
 
     def with_container_id_file(self, path: str) -> ServeCommand:

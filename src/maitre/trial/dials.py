@@ -1,7 +1,6 @@
 """The live dials, seen from maitre: a directory shared with a vLLM server that runs the scheduler of `vllm/dials`.
 
-dials = dial_directory(path)
-dials.clear()
+dials = fresh_dials(folder)
 # start `vllm serve MODEL …` with dials.arguments(largest cell) behind it and dials.environment() around it
 dials.turn(1, cell, num_gpu_blocks=None)
 # send the requests, each with the header `X-Request-Id: dials.request_id(1, index)`
@@ -14,51 +13,51 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 import maitre.vllm
-from maitre.errors import InputError, SystemFailure, UsageError
-from maitre.files import read_json
+from maitre.errors import SystemFailure, UsageError
 from maitre.records import Cell, Record
+from maitre.trial.run_files import AppliedDials, RecordedSteps, StepReader, read_record, read_run
 
 PLUGIN_FOLDER = Path(maitre.vllm.__file__).parent / "dials"
 """What must be on the server's PYTHONPATH: the folder of `maitre_dials.py`."""
 POLL_S = 0.05
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-
-class AppliedDials(Record):
-    """The dials as they are set."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    num_gpu_blocks: int
-
-
-class StartedServer(AppliedDials):
+class ServerStart(AppliedDials):
     """How the server was started; no dial goes above these values."""
 
     block_size: int
     max_model_len: int
     enable_prefix_caching: bool
     async_scheduling: bool
+    dtype: str
+    kv_cache_dtype: str
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    long_prefill_token_threshold: int
+    watermark: float
+    scheduling_policy: Literal["fcfs", "priority"]
 
 
 class DialState(Record):
     """What the server's scheduler says of itself (`state.json`)."""
 
-    protocol: Literal[1]
+    protocol: Literal[2]
     pid: int
     vllm_version: str
-    start: StartedServer
+    gpu: str
+    """As the driver names it; "cpu" without one."""
+    model_facts: dict[str, Any] = Field(alias="model_config")
+    """The model's config.json; empty if the server cannot tell it."""
+    start: ServerStart
     run: int | None
     """The last control that it read; None before the first."""
     applied: AppliedDials
@@ -67,39 +66,10 @@ class DialState(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedSteps:
-    """What the server did in one run. Times in seconds since the run's first schedule()."""
-
-    run: int
-    applied: AppliedDials
-    zero_unix_s: float
-    """Wall-clock time of the first schedule(), seconds since 1970."""
-    columns: dict[str, NDArray[np.float64]]
-    """One array of shape (steps,) for each of a recording's step columns."""
-    request_columns: dict[str, NDArray[np.float64]]
-    """One array of shape (ended requests,), by request_index; NaN: not maitre's request, or it did not come so far."""
-
-
-class _RunFile(Record):
-    protocol: Literal[1]
-    run: int
-    applied: AppliedDials
-    zero_unix_s: float
-    step_columns: list[str] = Field(min_length=1)
-    request_columns: list[str] = Field(min_length=1)
-
-
-@dataclass(frozen=True, slots=True)
 class DialDirectory:
-    """The directory through which maitre and one server talk."""
+    """The directory through which maitre and one server talk, of one start."""
 
     path: Path
-
-    def clear(self) -> None:
-        """Remove what an earlier server left; only before a server is started."""
-        names = ("control.json", "state.json", "run-*.json", "run-*.steps", "run-*.requests", "*.draft")
-        for file in [file for name in names for file in self.path.glob(name)]:
-            file.unlink(missing_ok=True)
 
     def environment(self) -> dict[str, str]:
         """Variables that the server needs beside those of this process."""
@@ -140,7 +110,7 @@ class DialDirectory:
             InputError: it is another version of the plug-in.
         """
         path = self.path / "state.json"
-        return _validated(DialState, path) if path.exists() else None
+        return read_record(DialState, path) if path.exists() else None
 
     def wait_applied(self, run: int, timeout_s: float = 10.0) -> DialState:
         """Wait until the dials of a run are set: when its first request arrives.
@@ -177,17 +147,14 @@ class DialDirectory:
         Raises:
             InputError: the run was not recorded, or by another version of the plug-in.
         """
-        path = self.path / f"run-{run}.json"
-        about = _validated(_RunFile, path)
-        requests = _rows(path.with_suffix(".requests"), about.request_columns)
-        order = np.argsort(requests[about.request_columns[0]], kind="stable")
-        return RecordedSteps(
-            run,
-            about.applied,
-            about.zero_unix_s,
-            _rows(path.with_suffix(".steps"), about.step_columns),
-            {name: values[order] for name, values in requests.items()},
-        )
+        return read_run(self._run_file(run))
+
+    def follow_run(self, run: int) -> StepReader:
+        """The steps of a run while it goes on."""
+        return StepReader(self._run_file(run))
+
+    def _run_file(self, run: int) -> Path:
+        return self.path / f"run-{run}.json"
 
 
 def dial_directory(path: Path) -> DialDirectory:
@@ -203,24 +170,15 @@ def dial_directory(path: Path) -> DialDirectory:
     return DialDirectory(path.resolve())
 
 
-def _validated(record: type[AnyRecord], path: Path) -> AnyRecord:
-    content: Any = read_json(path)
-    try:
-        return record.model_validate(content)
-    except ValidationError as error:
-        field = ".".join(map(str, error.errors()[0]["loc"])) or "the whole file"
-        raise InputError(
-            f"{path}: not written by this version of maitre's scheduler: {field}: {error.errors()[0]['msg']}",
-            "start the server with the plug-in of this maitre",
-        ) from None
+def fresh_dials(folder: Path) -> tuple[int, DialDirectory]:
+    """A directory of its own for the next start of a server: `start-1`, `start-2` …; none is ever used again.
 
+    Returns:
+        The number of the start, and the directory.
 
-def _rows(path: Path, names: list[str]) -> dict[str, NDArray[np.float64]]:
-    """The columns of a file of little-endian float64 rows; a last row that is not whole is left out."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SystemFailure(f"{path}: cannot be read ({error.strerror})", "was the run recorded to its end?") from error
-    row_bytes = 8 * len(names)
-    rows = np.frombuffer(content[: len(content) // row_bytes * row_bytes], dtype="<f8").reshape(-1, len(names))
-    return dict(zip(names, rows.T.astype(np.float64), strict=True))
+    Raises:
+        SystemFailure: it cannot be made.
+    """
+    used = [int(match[1]) for path in folder.glob("start-*") if (match := re.fullmatch(r"start-(\d+)", path.name))]
+    number = 1 + max(used, default=0)
+    return number, dial_directory(folder / f"start-{number}")

@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from maitre.errors import SystemFailure
-from maitre.records import Cell, FailedTrial, Trial, Workload
+from maitre.errors import SystemFailure, UsageError
+from maitre.recording import RunRecord
+from maitre.records import Cell, FailedTrial, Workload
 from maitre.trial.command import ServeCommand
-from maitre.trial.dials import PLUGIN_FOLDER, DialDirectory, DialState, RecordedSteps, dial_directory
-from maitre.trial.engine import TrialFailure
-from maitre.trial.load import LoadResult, drive, plan_load
+from maitre.trial.dials import PLUGIN_FOLDER, DialDirectory, fresh_dials
+from maitre.trial.engine import Measurement, TrialFailure, Watch
+from maitre.trial.facts import ServerFacts, read_facts, write_facts
+from maitre.trial.latencies import percentiles
+from maitre.trial.live_options import LiveOptions
+from maitre.trial.load import LoadResult
+from maitre.trial.loaded_server import WELL_SERVER_CODES, LiveRun, LoadedServer
 from maitre.trial.measured import measured_run
 from maitre.trial.metrics import summarize
-from maitre.trial.probe import get
-from maitre.trial.recorded import RUN_SD
 from maitre.trial.registry import ServerRegistry
-from maitre.trial.server import Server, ServerError, start_server
+from maitre.trial.server import STOP_GRACE_S, ServerError, start_server
+
+__all__ = ["LiveEngine", "LiveOptions"]
 
 WARM_UP_REQUESTS = 32
 """Requests before the first run after a start: the first ones meet cold caches and late compilation."""
 
-SETTLE_S = 5.0
-"""How long a server may take to end after its engine has died."""
-
-RECORD_WAIT_S = 10.0
-"""How long the last rows of a run may take to reach the disk after the last answer."""
+HUNG_GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL for a server that does nothing any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveOptions:
-    """How to measure."""
-
-    restart: bool = False
-    """A fresh server for each cell, instead of turning the dials of one."""
-    open_loop: bool = False
-    """Requests come at the workload's own times."""
-    seed: int = 0
-    """Decides the content of the prompts."""
-    vocab_size: int = 32_000
-    """Token ids stay below; every common model has as many."""
-    num_gpu_blocks: int | None = None
-    """Hold the KV pool to this size."""
-    ready_timeout_s: float = 1800.0
-    request_timeout_s: float = 3600.0
+SMALL_VOCABULARY = 32_000
+"""Where the server cannot tell its own: every common model has as many tokens."""
 
 
 class LiveEngine:
@@ -78,9 +62,7 @@ class LiveEngine:
         self._folder = folder
         self._options = options
         self._registry = ServerRegistry(folder)
-        self._dials: DialDirectory = dial_directory(folder / "dials")
-        self._server: Server | None = None
-        self._num_runs = 0
+        self._server: LoadedServer | None = None
 
     def __enter__(self) -> Self:
         self._registry.stop_orphans()
@@ -89,77 +71,104 @@ class LiveEngine:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def run(self, cell: Cell) -> Trial:
+    def measure(self, cell: Cell, watch: Watch | None = None) -> Measurement:
         """Measure one cell.
 
+        Args:
+            cell: the dials.
+            watch: is shown the steps about once a second, in another thread; True ends the run, whose requests are
+                dropped.
+
         Raises:
-            TrialFailure: the server did not start or died, or requests failed.
+            TrialFailure: the server did not start, died or hung, or requests failed.
         """
         try:
-            server = self._server_for(cell)
-            recorded, result = self._measure(server, cell, self._workload)
+            run = self._server_for(cell).run(cell, self._workload, watch)
         except ServerError as error:
-            failure = error.failure
-            raise self._failed(cell, failure.code, failure.message, failure.remedy, failure.last_lines) from error
-        run = measured_run(recorded, self._workload, is_burst=not self._options.open_loop)
-        return summarize(run, self._workload, engine=self.name).model_copy(
-            update={
-                "client_cpu_share": result.health.cpu_share,
-                "client_lag_p99_s": result.health.lag_p99_s,
-                "spoiled_by": result.health.spoiled_by,
-            }
-        )
+            if error.failure.code not in WELL_SERVER_CODES:
+                self._stop(HUNG_GRACE_S if error.failure.code == "hang" else STOP_GRACE_S)
+            failed = FailedTrial(**cell.model_dump(), engine=self.name, **error.failure.model_dump())
+            raise TrialFailure(failed) from error
+        if not isinstance(run.steps, RunRecord):
+            return Measurement(None, run.steps)
+        is_burst = not self._options.open_loop
+        measured = measured_run(run.steps, self._workload, cell, run.num_gpu_blocks, is_burst=is_burst)
+        trial = summarize(measured, self._workload, engine=self.name, targets=self._options.targets)
+        return Measurement(trial.model_copy(update=_client_figures(run.load)), run.steps)
 
-    def log_time_draws(
-        self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator
-    ) -> NDArray[np.float64]:
-        """Independent noise of one run each, shape (num_draws, cells)."""
-        return generator.normal(0.0, RUN_SD, (num_draws, len(cells)))
+    def start(self, cell: Cell) -> ServerFacts:
+        """What the server says of itself. It is started only if it never was in this study.
 
-    def start(self, cell: Cell) -> DialState:
-        """Start the server before the first run, and have it say what it is.
+        Args:
+            cell: where to start it, if each cell has a start of its own.
 
         Raises:
             ServerError: it did not start.
             SystemFailure: it runs without maitre's scheduler.
         """
-        self._server_for(cell)
-        state = self._dials.state()
-        if state is None:
-            raise SystemFailure("the server runs without maitre's scheduler", f"see the log in {self._folder / 'logs'}")
-        return state
+        facts = read_facts(self._facts_path)
+        if facts is None:
+            self._server_for(cell)
+            facts = read_facts(self._facts_path)
+            assert facts is not None
+        return facts
 
     # the server
 
-    def _server_for(self, cell: Cell) -> Server:
-        if self._server is not None and (self._options.restart or not self._server.is_alive()):
+    @property
+    def _facts_path(self) -> Path:
+        return self._folder / "server.json"
+
+    def _server_for(self, cell: Cell) -> LoadedServer:
+        limits = cell if self._options.restart else self._largest
+        if self._server is not None and not self._can_go_on(self._server, limits):
             self._stop()
         if self._server is None:
-            self._server = self._start(cell if self._options.restart else self._largest)
+            self._server = self._start(limits)
         return self._server
 
-    def _start(self, limits: Cell) -> Server:
-        self._dials.clear()
+    def _can_go_on(self, running: LoadedServer, limits: Cell) -> bool:
+        if self._options.restart and (running.limits != limits or running.num_runs > 1):  # the first is the warm-up
+            return False
+        return running.server.is_alive() and running.empty()
+
+    def _start(self, limits: Cell) -> LoadedServer:
+        number, dials = fresh_dials(self._folder / "dials")
         self.num_starts += 1
-        words = self._dials.arguments(limits)
+        words = dials.arguments(limits)
         command = self._command.with_flags(dict(zip(words[::2], words[1::2], strict=True)))
-        command = command.with_environment(self._dials.environment(), self._mounts())
-        log = self._folder / "logs" / f"server-{self.num_starts}.log"
+        command = command.with_environment(dials.environment(), _mounts(dials))
         server = start_server(
-            command, log_path=log, ready_timeout_s=self._options.ready_timeout_s, registry=self._registry
+            command,
+            log_path=self._folder / "logs" / f"server-{number}.log",
+            ready_timeout_s=self._options.ready_timeout_s,
+            registry=self._registry,
         )
         try:
-            self._warm_up(server, limits)
+            vocab_size = self._options.vocab_size or self._facts(dials).vocab_size or SMALL_VOCABULARY
+            loaded = LoadedServer(server, dials, limits, vocab_size, self._options)
+            self._warm_up(loaded)
         except BaseException:
             server.stop()
             raise
-        return server
+        return loaded
 
-    def _mounts(self) -> dict[str, str]:
-        """Folders that a container needs, at the same place inside."""
-        return {str(folder): str(folder) for folder in (PLUGIN_FOLDER, self._dials.path)}
+    def _facts(self, dials: DialDirectory) -> ServerFacts:
+        """What a server says of itself. The first of a study is remembered; a later one must be of the same vLLM."""
+        state, before = dials.state(), read_facts(self._facts_path)
+        if state is None:
+            raise SystemFailure("the server runs without maitre's scheduler", f"see the log in {self._folder / 'logs'}")
+        facts = ServerFacts.of(state)
+        if before is None:
+            write_facts(self._facts_path, facts)
+        elif before.vllm_version != state.vllm_version:
+            raise UsageError(
+                f"{self._folder} was measured with vLLM {before.vllm_version}, the server now is {state.vllm_version}",
+                "name a new directory with --study",
+            )
+        return facts
 
-    def _warm_up(self, server: Server, limits: Cell) -> None:
+    def _warm_up(self, server: LoadedServer) -> LiveRun:
         few = min(WARM_UP_REQUESTS, self._workload.num_requests)
         workload = Workload(
             name="warm-up",
@@ -167,87 +176,25 @@ class LiveEngine:
             prompt_tokens=self._workload.prompt_tokens[:few],
             output_tokens=np.minimum(self._workload.output_tokens[:few], 32),
         )
-        self._measure(server, limits, workload)
+        return server.run(server.limits, workload)
 
-    def _stop(self) -> None:
+    def _stop(self, grace_s: float = STOP_GRACE_S) -> None:
         if self._server is not None:
-            self._server.stop()
-            self._server = None
+            running, self._server = self._server, None
+            running.server.stop(grace_s)
 
-    # one run
 
-    def _measure(self, server: Server, cell: Cell, workload: Workload) -> tuple[RecordedSteps, LoadResult]:
-        options = self._options
-        self._num_runs += 1
-        run = self._num_runs
-        self._dials.turn(run, cell, options.num_gpu_blocks)
-        plan = plan_load(
-            workload,
-            options.vocab_size,
-            seed=options.seed,
-            run=run,
-            open_loop=options.open_loop and workload.arrival_s is not None,
-        )
-        try:
-            model = server.probe.model_names[0] if server.probe else self._command.served_model_name or ""
-            result = drive(
-                plan, server.base_url, model, api_key=self._command.api_key, timeout_s=options.request_timeout_s
-            )
-        except SystemFailure as error:
-            raise (self._death_of(server) or error) from error
-        if result.num_errors:
-            raise self._requests_failed(cell, result, server)
-        self._dials.wait_applied(run)
-        return self._await_records(run, workload.num_requests), result
+def _client_figures(load: LoadResult) -> dict[str, Any]:
+    """What the load generator saw, and whether it could keep up."""
+    return {
+        "client_ttft_s": percentiles(load.ttft_s),
+        "client_itl_s": percentiles(load.gaps_s),
+        "client_cpu_share": load.health.cpu_share,
+        "client_lag_p99_s": load.health.lag_p99_s,
+        "spoiled_by": load.health.spoiled_by,
+    }
 
-    def _await_records(self, run: int, num_requests: int) -> RecordedSteps:
-        deadline = time.monotonic() + RECORD_WAIT_S
-        while True:
-            recorded = self._dials.read_run(run)
-            num_ended = int(np.isfinite(recorded.request_columns["last_token_s"]).sum())
-            if num_ended >= num_requests:
-                return recorded
-            if time.monotonic() > deadline:
-                raise SystemFailure(
-                    f"{num_requests - num_ended} of {num_requests} requests are missing in what the server recorded",
-                    "is other traffic on the server, or the disk full?",
-                )
-            time.sleep(0.1)
 
-    def _requests_failed(self, cell: Cell, result: LoadResult, server: Server) -> Exception:
-        if death := self._death_of(server):
-            return death
-        counts = ", ".join(f"{count} {kind}" for kind, count in result.num_errors.most_common())
-        first = next(outcome.error for outcome in result.outcomes if outcome.error_kind)
-        message = f"{result.num_errors.total()} of {len(result.outcomes)} requests failed ({counts}): {first}"
-        return self._failed(cell, "requests-failed", message, "see the server's log", tuple(server.last_lines(20)))
-
-    def _is_well(self, server: Server) -> bool:
-        """Whether the server goes on; one whose engine has died takes a few seconds to end."""
-        for _ in range(int(SETTLE_S / 0.5)):
-            if not server.is_alive():
-                return False
-            time.sleep(0.5)
-        try:
-            return get(f"{server.base_url}/health").status == HTTPStatus.OK
-        except SystemFailure:
-            return False
-
-    def _death_of(self, server: Server) -> ServerError | None:
-        """Why the server cannot go on, which is then stopped; None when it can."""
-        if self._is_well(server):
-            return None
-        self._stop()
-        return ServerError(server.failure(), server.log_path)
-
-    def _failed(self, cell: Cell, code: str, message: str, remedy: str, last_lines: tuple[str, ...]) -> TrialFailure:
-        return TrialFailure(
-            FailedTrial(
-                **cell.model_dump(),
-                engine=self.name,
-                code=code,
-                message=message,
-                remedy=remedy,
-                last_lines=last_lines,
-            )
-        )
+def _mounts(dials: DialDirectory) -> dict[str, str]:
+    """Folders that a container needs, at the same place inside; the server writes into the second."""
+    return {str(PLUGIN_FOLDER): f"{PLUGIN_FOLDER}:ro", str(dials.path): str(dials.path)}

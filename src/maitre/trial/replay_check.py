@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from maitre.calibration import Calibration, fit_step_time, roofline_prior
-from maitre.errors import UsageError
+from maitre.calibration.served import unknown_prior
+from maitre.errors import UnsupportedError, UsageError
 from maitre.gpus import find_gpu
 from maitre.kv_budget import kv_bytes_per_token
 from maitre.models import parse_model_config
@@ -44,7 +46,8 @@ class ReplayReport(Record):
     model: str
     calibration: str
     open_loop: bool
-    """Requests arrived over time, so the schedule depends on how long steps take and cannot be exact."""
+    """Requests arrived over time, if only over the fraction of a second that a burst needs over HTTP: so the schedule
+    depends on how long steps take and cannot be exact."""
     cells: tuple[ReplayedCell, ...]
     mean_abs_error: float
     """Mean of |predicted / recorded − 1| over the cells that were not calibrated on."""
@@ -78,7 +81,7 @@ def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
         gpu=recording.gpu,
         model=recording.model,
         calibration=calibration.summary,
-        open_loop=workload.arrival_s is not None,
+        open_loop=workload.arrival_s is not None or any(run.requests is not None for run in runs),
         cells=cells,
         mean_abs_error=float(np.mean(errors)) if errors else 0.0,
         max_abs_error=float(np.max(errors)) if errors else 0.0,
@@ -86,20 +89,35 @@ def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
 
 
 def recorded_prior(recording: Recording) -> Calibration:
-    """The roofline prior of the recorded model and GPU."""
-    facts = parse_model_config(recording.model_facts_as_config, f"model_config of the recording ({recording.model})")
-    model = facts.model_copy(update={"name": recording.model})
-    gpu = find_gpu(recording.gpu.split("(")[0].strip())
+    """The roofline prior of the recorded model and GPU; one that leaves all open if maitre does not know them.
+
+    Raises:
+        InputError: the recorded model is described wrongly.
+    """
     server = ServerConfig(
         model=recording.model,
         vllm_version=recording.vllm_version,
         max_model_len=recording.server.max_model_len,
         max_num_seqs=recording.server.max_num_seqs,
         max_num_batched_tokens=recording.server.max_num_batched_tokens,
+        dtype=recording.server.dtype,
+        kv_cache_dtype=recording.server.kv_cache_dtype,
+        tensor_parallel_size=recording.server.tensor_parallel_size,
     )
-    prior = roofline_prior(model, gpu, server, kv_bytes_per_token(model, "auto", 1, "auto"))
+    try:
+        prior = _roofline(recording, server)
+    except (UsageError, UnsupportedError):
+        prior = unknown_prior(server, recording.gpu)
     sizes = capture_sizes(recording.vllm_version, server.cell)
     return prior.model_copy(update={"step_time": prior.step_time.model_copy(update={"graph_sizes": sizes})})
+
+
+def _roofline(recording: Recording, server: ServerConfig) -> Calibration:
+    gpu = find_gpu(recording.gpu.split("(")[0].strip())
+    facts = parse_model_config(recording.model_facts_as_config, f"model_config of the recording ({recording.model})")
+    model = facts.model_copy(update={"name": recording.model})
+    per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
+    return roofline_prior(model, gpu, server, per_token)
 
 
 def predict_s(calibration: Calibration, run: RecordedRun) -> float:
@@ -107,11 +125,32 @@ def predict_s(calibration: Calibration, run: RecordedRun) -> float:
     return float(calibration.step_time.steps_s(run.columns).sum())
 
 
+def _as_it_arrived(workload: Workload, arrival_s: NDArray[np.float64]) -> Workload:
+    """The requests in the order in which the server saw them in one run, with these times.
+
+    Args:
+        workload: the requests.
+        arrival_s: shape (requests,), on any clock.
+    """
+    order = np.argsort(arrival_s, kind="stable")
+    hashes = workload.prefix_hashes
+    return workload.model_copy(
+        update={
+            "prompt_tokens": workload.prompt_tokens[order],
+            "output_tokens": workload.output_tokens[order],
+            "arrival_s": arrival_s[order] - arrival_s.min(),
+            "prefix_hashes": None if hashes is None else tuple(hashes[index] for index in order),
+        }
+    )
+
+
 def _replay_cell(
     recording: Recording, workload: Workload, run: RecordedRun, calibration: Calibration, calibrated_on: set[Cell]
 ) -> ReplayedCell:
     recorded = run.recorded
-    rules = recorded_rules(recording, recorded.cell)
+    rules = recorded_rules(recording, recorded.cell, recorded.num_gpu_blocks)
+    if run.requests is not None:
+        workload = _as_it_arrived(workload, run.requests["arrival_s"])
     if workload.arrival_s is None:
         replay = replay_at_once(workload, rules)
         predicted_s = float(replay.steps_s(calibration.step_time).sum())

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
 from maitre.errors import SystemFailure, UsageError
 from maitre.trial.command import ServeCommand
 from maitre.trial.probe import Probe, describe_listener, get, probe
-from maitre.trial.processes import read_process, unwind_on_termination
-from maitre.trial.registry import (
-    ServerRegistry,
-    StartedServer,
-    describe_started,
-    running_processes,
-    stop_processes,
-    wait_until_gone,
-)
+from maitre.trial.registry import ServerRegistry
+from maitre.trial.started import STOP_GRACE_S, StartedProcess, start_process
 from maitre.vllm.failures import ServerFailure, classify_failure
 from maitre.vllm.log_text import log_lines
 
-STOP_GRACE_S = 20.0
-"""Between SIGTERM and SIGKILL; vLLM needs a few seconds to end its engine and to give the GPU's memory back."""
-
-_MAX_LOG_BYTES = 16 * 2**20
-_SETTLE_S = 2.0
-"""How long the engine may write its traceback after the server's first process has ended."""
-
-_GATE = 'read -r go && exec "$@" </dev/null'
-"""Waits for a line before it becomes the server, so that no server runs that is not yet recorded; ends with maitre."""
+__all__ = ["STOP_GRACE_S", "Server", "ServerError", "start_server"]
 
 
 class ServerError(SystemFailure):
@@ -50,27 +32,14 @@ class ServerError(SystemFailure):
 class Server:
     """A server that this process started. As a context it is stopped at the end, whatever happens."""
 
-    def __init__(
-        self,
-        command: ServeCommand,
-        process: subprocess.Popen[bytes],
-        record: StartedServer,
-        registry: ServerRegistry,
-        *,
-        log_start: int,
-        stack: ExitStack,
-    ) -> None:
+    def __init__(self, command: ServeCommand, started: StartedProcess) -> None:
         self.command = command
         self.base_url = command.base_url
-        self.log_path = Path(record.log_path)
-        self.pid = process.pid
+        self.log_path = started.log_path
+        self.pid = started.pid
         self.probe: Probe | None = None
         """What the server said of itself when it became ready."""
-        self._process = process
-        self._record = record
-        self._registry = registry
-        self._log_start = log_start
-        self._stack = stack
+        self._started = started
 
     def __enter__(self) -> Self:
         return self
@@ -79,9 +48,19 @@ class Server:
         self.stop()
 
     @property
+    def model(self) -> str:
+        """The name that requests use."""
+        return self.probe.model_names[0] if self.probe else self.command.served_model_name or ""
+
+    @property
+    def api_key(self) -> str | None:
+        """What the server asks for."""
+        return self.command.api_key
+
+    @property
     def exit_code(self) -> int | None:
         """None while the server's first process runs; negative when a signal ended it."""
-        return self._process.poll()
+        return self._started.exit_code
 
     def is_alive(self) -> bool:
         """Whether the server's first process runs."""
@@ -89,7 +68,7 @@ class Server:
 
     def last_lines(self, n: int) -> list[str]:
         """The last `n` lines that the server wrote, without colours; blank ones left out."""
-        return [line for line in log_lines(self._log_text()) if line.strip()][-n:] if n > 0 else []
+        return [line for line in log_lines(self._started.log_text()) if line.strip()][-n:] if n > 0 else []
 
     def failure(self, *, timed_out: bool = False) -> ServerFailure:
         """Why the server failed, from its log and exit code.
@@ -97,7 +76,7 @@ class Server:
         Args:
             timed_out: the caller has given up waiting for an answer.
         """
-        return classify_failure(self._log_text(), self.exit_code, timed_out=timed_out)
+        return classify_failure(self._started.log_text(), self.exit_code, timed_out=timed_out)
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End the server and all that it started: SIGTERM, and SIGKILL after `grace_s` seconds. May be called again.
@@ -105,17 +84,7 @@ class Server:
         Raises:
             SystemFailure: a process of the server cannot be ended.
         """
-        with self._stack:
-            try:
-                stop_processes(self._record, grace_s)
-            finally:
-                _reap(self._process, grace_s)
-                left = running_processes(self._record)
-                if not left:
-                    self._registry.remove(self._record)
-        if left:
-            pids = ", ".join(str(process.pid) for process in left)
-            raise SystemFailure(f"the server's processes {pids} do not end", "see whether a GPU or a disk hangs")
+        self._started.stop(grace_s)
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Wait until the server answers `/health` and names its models.
@@ -126,14 +95,12 @@ class Server:
         """
         deadline, pause_s = time.monotonic() + timeout_s, 0.05
         while (left_s := deadline - time.monotonic()) > 0:
-            if not self.is_alive():
-                wait_until_gone(self._record, _SETTLE_S)
+            if self._started.wait(0) is not None:
                 raise ServerError(self.failure(), self.log_path)
             self.probe = self._ask(min(5.0, left_s))
             if self.probe and self.is_alive():
                 return
-            with suppress(subprocess.TimeoutExpired):  # wakes at once when the process ends
-                self._process.wait(min(pause_s, left_s))
+            self._started.wait(min(pause_s, left_s))  # wakes at once when the process ends
             pause_s = min(1.5 * pause_s, 1.0)
         raise ServerError(self.failure(timed_out=True), self.log_path)
 
@@ -143,14 +110,6 @@ class Server:
             return None if health.status >= 500 else probe(self.base_url, self.command.api_key, timeout_s=timeout_s)
         except SystemFailure:
             return None
-
-    def _log_text(self) -> str:
-        try:
-            with self.log_path.open("rb") as file:
-                file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _MAX_LOG_BYTES))
-                return file.read().decode("utf-8", errors="replace")
-        except OSError:
-            return ""
 
 
 def start_server(
@@ -182,13 +141,7 @@ def start_server(
     variables = dict(os.environ if environment is None else environment) | command.environment
     program = _program(command, variables)
     _refuse_used_port(command)
-    stack = ExitStack()
-    stack.enter_context(unwind_on_termination())
-    try:
-        server = _launch(command, program, variables, log_path, registry, stack)
-    except BaseException:
-        stack.close()
-        raise
+    server = _launch(command, program, variables, log_path, registry)
     try:
         server.wait_until_ready(ready_timeout_s)
     except BaseException:
@@ -198,63 +151,22 @@ def start_server(
 
 
 def _launch(
-    command: ServeCommand,
-    program: str,
-    variables: Mapping[str, str],
-    log_path: Path,
-    registry: ServerRegistry,
-    stack: ExitStack,
+    command: ServeCommand, program: str, variables: Mapping[str, str], log_path: Path, registry: ServerRegistry
 ) -> Server:
     server_id = uuid.uuid4().hex[:12]
     if command.launcher == "container":
         command = command.with_container_id_file(str(registry.folder.resolve() / f"{server_id}.cid"))
-    process, log_start = _spawn([program, *command.words[1:]], variables, log_path)
-    try:
-        record = describe_started(
-            process.pid,
-            command.words,
-            server_id=server_id,
-            folder=registry.folder,
-            base_url=command.base_url,
-            log_path=log_path,
-            container_tool=command.container_tool,
-            container_id_file=command.container_id_file,
-        )
-        registry.add(record)
-        _open_gate(process)
-    except BaseException:
-        process.kill()
-        with process:  # closes its pipe and collects it
-            raise
-    return Server(command, process, record, registry, log_start=log_start, stack=stack)
-
-
-def _spawn(words: list[str], variables: Mapping[str, str], log_path: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the gate in a new session; returns it and where in the log it begins."""
-    try:
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        log = log_path.open("ab")
-    except OSError as error:
-        raise SystemFailure(
-            f"{log_path}: cannot be written ({error.strerror})", "check permissions and disk"
-        ) from error
-    with log:
-        log_start = log.tell()
-        process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell of its own
-            ["/bin/sh", "-c", _GATE, "sh", *words],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=dict(variables),
-            start_new_session=True,
-        )
-    return process, log_start
-
-
-def _open_gate(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin:
-        with suppress(BrokenPipeError), process.stdin as gate:
-            gate.write(b"go\n")
+    started = start_process(
+        [program, *command.words[1:]],
+        variables,
+        log_path=log_path,
+        registry=registry,
+        server_id=server_id,
+        base_url=command.base_url,
+        container_tool=command.container_tool,
+        container_id_file=command.container_id_file,
+    )
+    return Server(command, started)
 
 
 def _program(command: ServeCommand, variables: Mapping[str, str]) -> str:
@@ -276,15 +188,3 @@ def _refuse_used_port(command: ServeCommand) -> None:
                 last_lines=(),
             )
         )
-
-
-def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    """Collect the first process; where there is no `/proc`, end its group here."""
-    if read_process(os.getpid()) is None and process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(grace_s)
-            os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(1.0)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from maitre.calibration import Calibration
 from maitre.records import Cell, ServerConfig, Trial, Workload
-from maitre.simulator.replay import Replay, replay_arrivals, replay_at_once
-from maitre.simulator.rules import SchedulerRules
+from maitre.simulator.replay import Replay, replay_arrivals
 from maitre.simulator.step_time import StepTime
-from maitre.trial.metrics import replay_run, summarize
-from maitre.vllm.defaults import capture_sizes
+from maitre.simulator.surface import ReplayedSurface
+from maitre.trial.metrics import summarize
+from maitre.trial.run import replay_run
 
 LENGTH_OCTAVES = 2.0
 """How far, in doublings of a dial, the simulator's error stays alike (modelling notes: 1 to 2)."""
@@ -27,7 +27,6 @@ class SimulatedEngine:
     """
 
     name = "simulated"
-    cells: Sequence[Cell] | None = None
 
     def __init__(
         self,
@@ -40,17 +39,15 @@ class SimulatedEngine:
     ) -> None:
         self.calibration = calibration
         self._workload = workload
-        self._server = server
-        self._num_gpu_blocks = num_gpu_blocks
-        self._open_loop = open_loop
-        self._replays: dict[Cell, Replay] = {}
+        self._surface = ReplayedSurface(workload, server, calibration.step_time, num_gpu_blocks)
+        self._arrivals: dict[Cell, Replay] | None = {} if open_loop else None
 
     def run(self, cell: Cell) -> Trial:
         """Simulate one cell."""
-        rules, step_time = self._rules(cell), self._step_time(cell)
-        replay = self._replay(cell)
-        ends = np.cumsum(replay.steps_s(step_time)) if replay.step_end_s is None else replay.step_end_s
-        return summarize(replay_run(replay, ends, self._workload, rules), self._workload, engine=self.name)
+        replay, rules = self._replay(cell), self._surface.rules(cell)
+        if replay.step_end_s is None:
+            return simulated_trial(self._surface, cell, self._surface.step_time(cell))
+        return summarize(replay_run(replay, replay.step_end_s, self._workload, rules), self._workload, engine=self.name)
 
     def log_time_draws(
         self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator
@@ -63,7 +60,7 @@ class SimulatedEngine:
         """
         coefficients = self.calibration.draw_coefficients(num_draws, generator)
         central = self.calibration.step_time.coefficients
-        sums = np.stack([self._replay(cell).features(self._step_time(cell)).sum(axis=0) for cell in cells])
+        sums = np.stack([self._replay(cell).features(self._surface.step_time(cell)).sum(axis=0) for cell in cells])
         dials = np.log2([(cell.max_num_seqs, cell.max_num_batched_tokens) for cell in cells])
         distance = np.sum((dials[:, None] - dials) ** 2, axis=-1)
         alike = self.calibration.cell_sd**2 * np.exp(-distance / (2 * LENGTH_OCTAVES**2))
@@ -72,17 +69,29 @@ class SimulatedEngine:
         return draws
 
     def _replay(self, cell: Cell) -> Replay:
-        if cell not in self._replays:
-            rules = self._rules(cell)
-            if self._open_loop:
-                self._replays[cell] = replay_arrivals(self._workload, rules, self._step_time(cell))
-            else:
-                self._replays[cell] = replay_at_once(self._workload, rules)
-        return self._replays[cell]
+        if self._arrivals is None:
+            return self._surface.replay(cell)
+        if cell not in self._arrivals:
+            rules, step_time = self._surface.rules(cell), self._surface.step_time(cell)
+            self._arrivals[cell] = replay_arrivals(self._workload, rules, step_time)
+        return self._arrivals[cell]
 
-    def _rules(self, cell: Cell) -> SchedulerRules:
-        return SchedulerRules.of_server(self._server.at(cell), self._num_gpu_blocks(cell))
 
-    def _step_time(self, cell: Cell) -> StepTime:
-        sizes = capture_sizes(self._server.vllm_version, cell)
-        return self.calibration.step_time.model_copy(update={"graph_sizes": sizes})
+def simulated_trial(
+    surface: ReplayedSurface, cell: Cell, step_time: StepTime, *, duration_s: float | None = None
+) -> Trial:
+    """The figures of a cell with all requests at once.
+
+    Args:
+        surface: its schedules.
+        cell: the dials.
+        step_time: how long steps take, with the CUDA graphs of the cell.
+        duration_s: how long the whole run took or is known to take, if that is known better: every step is then longer
+            or shorter by the same share.
+    """
+    replay = surface.replay(cell)
+    step_end_s = np.cumsum(replay.steps_s(step_time))
+    if duration_s is not None:
+        step_end_s *= duration_s / step_end_s[-1]
+    run = replay_run(replay, step_end_s, surface.workload, surface.rules(cell))
+    return summarize(run, surface.workload, engine=SimulatedEngine.name)

@@ -19,7 +19,7 @@ from maitre.vllm.log_text import log_lines, message_of
 FailureCode = Literal[
     "oom-weights", "no-kv-memory", "kv-smaller-than-max-model-len", "oom-sampler", "oom-graphs", "oom-other",
     "free-memory-below-utilization", "refused-setting", "port-in-use", "model-not-found", "unsupported-scheduler",
-    "crash-under-load", "timeout", "killed", "unknown",
+    "crash-under-load", "timeout", "killed", "hang", "requests-failed", "other-traffic", "unknown",
 ]  # fmt: skip
 
 NUM_LAST_LINES = 20

@@ -35,6 +35,8 @@ class Server:
     """On the monotonic clock."""
     num_running: int = 0
     most_running: int = 0
+    num_dropped: int = 0
+    """Requests whose client went away."""
     url: str = ""
 
     async def complete(self, request):
@@ -46,6 +48,9 @@ class Server:
         self.most_running = max(self.most_running, self.num_running)
         try:
             return await self._answer(request, body, self.faults.get(index, ""))
+        except asyncio.CancelledError:
+            self.num_dropped += 1
+            raise
         finally:
             self.num_running -= 1
 

@@ -1,6 +1,8 @@
 """Sending a plan to a real server: what arrives, when, how many at a time, and what the client sees."""
 
+import ctypes
 import json
+import threading
 import time
 
 import numpy as np
@@ -122,7 +124,42 @@ def test_the_clients_own_condition_is_in_the_result(serving, make_load):
 
 
 def test_a_client_that_is_held_up_is_spoiled(serving, make_load):
+    hold_all_threads = ctypes.PyDLL(None).usleep  # keeps the interpreter's lock
     with serving(first_token_s=0.6) as server:
-        result = send(make_load(1), server, on_progress=lambda progress: time.sleep(0.1))
+        result = send(make_load(1), server, on_progress=lambda progress: hold_all_threads(100_000) > 0)
     assert result.health.is_spoiled
     assert "event loop" in result.health.spoiled_by
+
+
+def test_whoever_is_told_of_the_progress_does_not_hold_up_the_client(serving, make_load):
+    threads = []
+    with serving(first_token_s=1.0) as server:
+        result = send(make_load(1), server, on_progress=lambda progress: threads.append(threading.current_thread()))
+    assert threading.main_thread() not in threads[:-1]
+    assert threads[-1] == threading.main_thread()  # when all is over
+    assert not result.cut_short
+
+
+def test_a_run_that_has_shown_enough_drops_what_is_under_way(serving, make_load):
+    told = []
+
+    def watch(progress):
+        told.append(progress)
+        return progress.num_done >= 4
+
+    slow = dict.fromkeys(range(4, 30), "hang")
+    with serving(faults=slow) as server:
+        result = send(make_load(40, max_concurrency=20), server, on_progress=watch)
+        while server.num_running:
+            time.sleep(0.01)
+    assert result.cut_short
+    assert [outcome.index for outcome in result.outcomes] == [0, 1, 2, 3]
+    assert server.num_dropped == 20
+    assert (told[-1].num_requests, told[-1].num_sent, told[-1].num_done) == (40, 24, 4)
+
+
+def test_enough_with_the_last_answer_is_no_cut(serving, make_load):
+    with serving(first_token_s=0.4) as server:
+        result = send(make_load(3), server, on_progress=lambda progress: progress.num_done == 3)
+    assert not result.cut_short
+    assert len(result.completed) == 3

@@ -27,6 +27,18 @@ def test_two_processes_send_every_request_once_from_one_start(serving, make_load
     assert (told[-1].num_requests, told[-1].num_done, told[-1].num_failed) == (20, 20, 1)
 
 
+def test_enough_ends_all_children(serving, make_load):
+    with serving(faults=dict.fromkeys(range(2, 8), "hang")) as server:
+        result = drive_in_processes(
+            make_load(8), server.url, "tiny", num_processes=2, timeout_s=90,
+            on_progress=lambda progress: progress.num_done == 2,
+        )  # fmt: skip
+    assert result.cut_short
+    assert [outcome.index for outcome in result.outcomes] == [0, 1]
+    assert server.num_dropped == 6
+    assert multiprocessing.active_children() == []
+
+
 def test_an_interrupt_ends_all_children(serving, make_load):
     def interrupt(progress):
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()

@@ -4,7 +4,7 @@ workload → prompts (fresh token ids) → plan (what, when) → client (one pro
 → request, events (one stream) → outcome, with the client's own health.
 """
 
-from maitre.trial.load.client import drive
+from maitre.trial.load.client import Progress, drive
 from maitre.trial.load.health import ClientHealth
 from maitre.trial.load.outcome import ErrorKind, LoadProgress, LoadResult, RequestOutcome
 from maitre.trial.load.plan import LoadPlan, PlannedRequest, plan_load
@@ -18,6 +18,7 @@ __all__ = [
     "LoadProgress",
     "LoadResult",
     "PlannedRequest",
+    "Progress",
     "RequestOutcome",
     "count_processes",
     "drive",

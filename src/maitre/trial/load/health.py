@@ -24,7 +24,7 @@ class ClientHealth(Record):
 
     num_processes: int = 1
     cpu_share: float
-    """CPU time over wall time of one process, in cores."""
+    """CPU time over wall time of one process's event loop, in cores."""
     lag_p50_s: float
     """How late the event loop came to a tick that was due every 10 ms. Up to 1 ms of it is the timer's resolution."""
     lag_p99_s: float
@@ -65,10 +65,10 @@ class ClientHealth(Record):
 
 
 class HealthMeter:
-    """Measures from its making on; `tick` has to run as a task beside the work."""
+    """Measures from its making on; `tick` has to run as a task beside the work, in the thread that made the meter."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, cpu_clock: Callable[[], float] = time.process_time
+        self, clock: Callable[[], float] = time.monotonic, cpu_clock: Callable[[], float] = time.thread_time
     ) -> None:
         self._clock, self._cpu_clock = clock, cpu_clock
         self._start_s, self._start_cpu_s = clock(), cpu_clock()

@@ -60,12 +60,14 @@ class RequestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """One run: every request that was planned, in the order of the workload."""
+    """One run: every request that was planned, in the order of the workload; of a run cut short those that ended."""
 
     outcomes: tuple[RequestOutcome, ...]
     health: ClientHealth
     start_s: float
     """The run's start on the machine's monotonic clock (`time.monotonic`)."""
+    cut_short: bool = False
+    """The run was ended before all requests had."""
 
     @property
     def completed(self) -> tuple[RequestOutcome, ...]:
@@ -114,6 +116,7 @@ class LoadProgress:
     """A run so far."""
 
     num_requests: int
+    num_sent: int
     num_done: int
     """Finished, with or without an error."""
     num_failed: int

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
@@ -47,7 +47,7 @@ def drive_in_processes(
         num_processes: see `count_processes`; at most as many as requests and as `max_concurrency`.
         api_key: sent as a bearer token.
         timeout_s: for each request, from sending to its last token.
-        on_progress: called with the sum over all processes.
+        on_progress: called in this process, with the sum over all processes; True ends the run.
 
     Raises:
         UsageError: the address is none.
@@ -109,16 +109,22 @@ def _interrupts_ignored() -> Iterator[None]:
 def _drive_share(connection: Connection) -> None:
     """A child's life: take a share, say ready, wait for the start, send, report. A parent that is gone ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def tell(progress: LoadProgress) -> bool:
+        connection.send(progress)
+        return connection.poll()  # whatever the parent says now means that it has seen enough
+
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         load = Load(*connection.recv())
         connection.send(None)
-        connection.send(load.run(connection.recv(), connection.send))
+        connection.send(load.run(connection.recv(), tell))
 
 
 def _collect(connections: Sequence[Connection], on_progress: Progress | None) -> list[LoadResult]:
-    """The results of all children, with their progress told on the way."""
+    """The results of all children, with their progress told on the way, until the answer is to end the run."""
     progress: dict[Connection, LoadProgress] = {}
     results: dict[Connection, LoadResult] = {}
+    is_enough = False
     while len(results) < len(connections):
         for connection in wait([one for one in connections if one not in results]):
             assert isinstance(connection, Connection)
@@ -127,9 +133,18 @@ def _collect(connections: Sequence[Connection], on_progress: Progress | None) ->
                 results[connection] = message
             elif isinstance(message, LoadProgress):
                 progress[connection] = message
-        if on_progress is not None and len(progress) == len(connections):
-            on_progress(_sum(list(progress.values())))
+        if on_progress is None or is_enough or len(progress) < len(connections):
+            continue
+        if is_enough := bool(on_progress(_sum(list(progress.values())))):
+            _end(connection for connection in connections if connection not in results)
     return [results[connection] for connection in connections]
+
+
+def _end(connections: Iterable[Connection]) -> None:
+    """Have children drop their requests; one that has ended by itself does not hear it."""
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.send(None)
 
 
 def _send(connection: Connection, message: object) -> None:
@@ -154,6 +169,7 @@ def _died() -> MaitreError:
 def _sum(parts: Sequence[LoadProgress]) -> LoadProgress:
     return LoadProgress(
         num_requests=sum(part.num_requests for part in parts),
+        num_sent=sum(part.num_sent for part in parts),
         num_done=sum(part.num_done for part in parts),
         num_failed=sum(part.num_failed for part in parts),
         elapsed_s=max(part.elapsed_s for part in parts),
@@ -162,4 +178,5 @@ def _sum(parts: Sequence[LoadProgress]) -> LoadProgress:
 
 def _merge(parts: Sequence[LoadResult]) -> LoadResult:
     outcomes = sorted((outcome for part in parts for outcome in part.outcomes), key=lambda outcome: outcome.index)
-    return LoadResult(tuple(outcomes), ClientHealth.worst_of([part.health for part in parts]), parts[0].start_s)
+    health = ClientHealth.worst_of([part.health for part in parts])
+    return LoadResult(tuple(outcomes), health, parts[0].start_s, cut_short=any(part.cut_short for part in parts))

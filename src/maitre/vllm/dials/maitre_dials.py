@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vllm.platforms import current_platform
 from vllm.version import __version__ as vllm_version
 
-PROTOCOL = 1
+PROTOCOL = 2
 OLDEST, NEWEST = (0, 9), (0, 33)
 """vLLM versions whose scheduler was read for this file."""
 ASYNC_SINCE, PREEMPT_METHOD_SINCE, WATERMARK_SINCE = (0, 10), (0, 12), (0, 24)
@@ -50,8 +51,8 @@ REQUEST_COLUMNS = (
     "request_index", "arrival_s", "first_scheduled_s", "first_token_s", "last_token_s", "num_preemptions",
     "num_cached_tokens", "num_prompt_tokens", "num_output_tokens",
 )  # fmt: skip
-FLUSH_S = 2.0
-"""Seconds that rows wait at most while the server is busy."""
+FLUSH_S = 0.5
+"""Seconds that rows wait at most while the server is busy: whoever watches a run looks once a second."""
 REQUEST_ID = re.compile(r"((?<!chat)cmpl-)?maitre-(\d+)-(\d+)(?:-(\d+))?")
 """In the engine's request id: cmpl-ID-PLACE or chatcmpl-ID, from 0.14 with eight random characters behind."""
 
@@ -81,6 +82,40 @@ def request_index(request_id: str, run: int) -> float:
     if match is None or int(match[2]) != run:
         return math.nan
     return int(match[3]) + (int(match[4] or 0) if match[1] else 0)
+
+
+def describe_flags(config: Any) -> dict[str, Any]:
+    """The flags beside the dials that decide what fits and how it is scheduled, from vLLM's whole configuration."""
+    scheduler, cache = config.scheduler_config, config.cache_config
+    return {
+        "enable_prefix_caching": bool(cache.enable_prefix_caching),
+        "async_scheduling": bool(getattr(scheduler, "async_scheduling", False)),
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "kv_cache_dtype": str(cache.cache_dtype),
+        "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "long_prefill_token_threshold": getattr(scheduler, "long_prefill_token_threshold", 0),
+        "watermark": getattr(scheduler, "watermark", 0.0),
+        "scheduling_policy": str(getattr(scheduler, "policy", "fcfs")),
+    }
+
+
+def describe_model(config: Any) -> dict[str, Any]:
+    """The model's config.json as vLLM read it; empty if it cannot be told."""
+    try:
+        content: dict[str, Any] = json.loads(json.dumps(config.model_config.hf_config.to_dict(), default=str))
+    except (AttributeError, TypeError, ValueError):
+        logger.exception("maitre's dials cannot tell the model's configuration")
+        return {}
+    return content
+
+
+def describe_gpu() -> str:
+    """The name of the device, as its driver has it."""
+    try:
+        return str(current_platform.get_device_name())
+    except (NotImplementedError, RuntimeError):
+        return "unknown"
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
@@ -228,6 +263,11 @@ class _Watch:
         self.in_flight: dict[int, tuple[_Run, tuple[float, ...]]] = {}
         self.num_preemptions = self.context = 0
         self.last_decodes: dict[str, int] | None = None
+        config = scheduler.vllm_config
+        start = self.dials.start | describe_flags(config)
+        start |= {"block_size": scheduler.block_size, "max_model_len": scheduler.max_model_len}
+        self.facts = {"protocol": PROTOCOL, "pid": os.getpid(), "vllm_version": vllm_version, "start": start}
+        self.facts |= {"gpu": describe_gpu(), "model_config": describe_model(config)}
         self.control = str(self.directory / "control.json")
         self.stamp = self._stamp()  # a control from before the start was meant for another server
         self.write_state(None)
@@ -241,22 +281,15 @@ class _Watch:
 
     def write_state(self, refused: str | None) -> None:
         """Say which dials are set."""
-        scheduler, config = self.scheduler, self.dials.config
-        more = {"block_size": scheduler.block_size, "max_model_len": scheduler.max_model_len}
-        more["enable_prefix_caching"] = bool(scheduler.cache_config.enable_prefix_caching)
-        more["async_scheduling"] = bool(getattr(config, "async_scheduling", False))
-        start, applied = self.dials.start | more, self.dials.applied
-        state = {"protocol": PROTOCOL, "pid": os.getpid(), "vllm_version": vllm_version, "start": start}
-        _write_json(
-            self.directory / "state.json", state | {"run": self.run_number, "applied": applied, "refused": refused}
-        )
+        state = {"run": self.run_number, "applied": self.dials.applied, "refused": refused}
+        _write_json(self.directory / "state.json", self.facts | state)
 
     def look_for_control(self) -> None:
         """Begin the run that a new control asks for. Without requests nothing else may change."""
         stamp = self._stamp()
         if stamp is None or stamp == self.stamp:
             return
-        self.stamp, self.run = stamp, None
+        self.stamp, self.run, self.last_decodes, self.num_preemptions = stamp, None, None, 0
         try:
             control = json.loads(Path(self.control).read_text())
             self.run_number = int(control["run"])

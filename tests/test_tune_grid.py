@@ -1,12 +1,11 @@
-"""Measuring a server, without one: what the method does with trials, failures and what was finished before."""
+"""Measuring every cell of a grid, without a server: trials, failures, and what was finished before."""
 
 import pytest
 
-from maitre.errors import SystemFailure, UsageError
+from maitre.errors import SystemFailure
 from maitre.records import Cell, FailedTrial, ServerConfig, Workload
-from maitre.study import StudyDirectory
-from maitre.trial import TrialFailure
-from maitre.tune import tune_live
+from maitre.trial import Measurement, TrialFailure
+from maitre.tune import tune_grid
 
 WORKLOAD = Workload(name="x", source="x", prompt_tokens=[10] * 64, output_tokens=[5] * 64)
 PRESENT = Cell(max_num_seqs=8, max_num_batched_tokens=512)
@@ -25,15 +24,14 @@ class ScriptedEngine:
         self._make_trial = make_trial
         self._failing = set(failing)
 
-    def run(self, cell):
+    def measure(self, cell, watch=None):
         self.asked.append(cell)
         if cell in self._failing:
             failed = FailedTrial(**cell.model_dump(), engine="live", code="oom-sampler", message="no", remedy="less")
             raise TrialFailure(failed)
-        return self._make_trial(cell.max_num_seqs, cell.max_num_batched_tokens, speed=100.0 * cell.max_num_seqs)
-
-    def log_time_draws(self, cells, num_draws, generator):
-        return generator.normal(0, 0.005, (num_draws, len(cells)))
+        return Measurement(
+            self._make_trial(cell.max_num_seqs, cell.max_num_batched_tokens, speed=100.0 * cell.max_num_seqs), None
+        )
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ def make(make_trial):
 
 def test_every_cell_is_measured_once_the_present_one_first(make):
     engine = ScriptedEngine(make)
-    study = tune_live(engine, WORKLOAD, SERVER, [*OTHERS, PRESENT], gpu="a GPU")
+    study = tune_grid(engine, WORKLOAD, SERVER, [*OTHERS, PRESENT], gpu="a GPU")
     assert engine.asked == [PRESENT, *OTHERS]
     assert study.recommended == OTHERS[1]
     assert study.recommendation.num_measured == 3
@@ -54,7 +52,9 @@ def test_every_cell_is_measured_once_the_present_one_first(make):
 
 def test_a_cell_that_fails_is_left_out_and_named(make):
     told = []
-    study = tune_live(ScriptedEngine(make, [OTHERS[1]]), WORKLOAD, SERVER, OTHERS, gpu="a GPU", on_trial=told.append)
+    study = tune_grid(
+        ScriptedEngine(make, [OTHERS[1]]), WORKLOAD, SERVER, OTHERS, gpu="a GPU", on_run=lambda *what: told.append(what)
+    )
     assert [failed.cell for failed in study.failed] == [OTHERS[1]]
     assert {trial.cell for trial in study.cells} == {PRESENT, OTHERS[0]}
     assert any(finding.code == "failed-oom-sampler" and finding.remedy == "less" for finding in study.findings)
@@ -63,29 +63,13 @@ def test_a_cell_that_fails_is_left_out_and_named(make):
 
 def test_without_the_present_cell_there_is_nothing_to_compare_with(make):
     with pytest.raises(SystemFailure, match="present cell 8x512") as caught:
-        tune_live(ScriptedEngine(make, [PRESENT]), WORKLOAD, SERVER, OTHERS, gpu="a GPU")
+        tune_grid(ScriptedEngine(make, [PRESENT]), WORKLOAD, SERVER, OTHERS, gpu="a GPU")
     assert caught.value.hint == "less"
 
 
 def test_finished_trials_are_not_measured_again(make):
     engine = ScriptedEngine(make)
     finished = [make(8, 512, 800.0), make(4, 512, 400.0)]
-    study = tune_live(engine, WORKLOAD, SERVER, OTHERS, gpu="a GPU", finished=finished)
+    study = tune_grid(engine, WORKLOAD, SERVER, OTHERS, gpu="a GPU", finished=finished)
     assert engine.asked == [OTHERS[1]]
     assert study.recommendation.num_measured == 3
-
-
-def test_the_same_question_resumes_a_study_and_another_one_does_not(make, tmp_path):
-    directory, finished = StudyDirectory.resume(tmp_path / "study", WORKLOAD, {"command": "a"})
-    assert finished == []
-    trial = make(8, 512, 800.0)
-    directory.add_trial(trial)
-    with (tmp_path / "study" / "trials.jsonl").open("a") as file:
-        file.write('{"max_num_seqs": 4')  # torn by a kill
-    _, finished = StudyDirectory.resume(tmp_path / "study", WORKLOAD, {"command": "a"})
-    assert finished == [trial]
-    directory.add_trial(make(4, 512, 400.0))
-    _, finished = StudyDirectory.resume(tmp_path / "study", WORKLOAD, {"command": "a"})
-    assert [t.max_num_seqs for t in finished] == [8, 4]
-    with pytest.raises(UsageError, match="another study"):
-        StudyDirectory.resume(tmp_path / "study", WORKLOAD, {"command": "b"})
