@@ -54,7 +54,8 @@ def gp(cells: Sequence[Cell], baseline: Cell, _: Context, seed: int) -> Strategy
     return optuna_strategies.gaussian_process(cells, baseline, seed)
 
 
-CONTENDERS: dict[str, Contender] = {"maitre": maitre, "grid": grid, "random": random, "tpe": tpe, "gp": gp}
+OURS, GRID = "maitre", "grid"
+CONTENDERS: dict[str, Contender] = {OURS: maitre, GRID: grid, "random": random, "tpe": tpe, "gp": gp}
 
 WITHOUT_STOP = ("random", "tpe", "gp")
 """They are looked at after every run, since nothing tells them when to stop."""

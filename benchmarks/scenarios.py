@@ -14,9 +14,9 @@ import numpy as np
 from surfaces import GRIDS_14B, Columns, Noise, Surface, recorded_surface, simulated_surface, window_jitter
 
 from maitre.calibration import Calibration
+from maitre.calibration.doubt import LENGTH_OCTAVES
 from maitre.calibration.fit import CELL_SD
 from maitre.records import Cell
-from maitre.trial.simulated import LENGTH_OCTAVES
 
 Change = Callable[[Surface, np.random.Generator], Surface]
 

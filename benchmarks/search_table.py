@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from contenders import EPSILON, WITHOUT_STOP
+from contenders import EPSILON, GRID, OURS, WITHOUT_STOP
 from numpy.typing import NDArray
 from scenarios import Scenario
 
@@ -68,8 +68,12 @@ class Row:
         """Measured until then, shape (episodes,)."""
         return np.array([e.seconds[n - 1] for e, n in zip(self.episodes, self.runs, strict=True)])
 
+    @property
+    def share_of_grid(self) -> float:
+        """Measured seconds over those of the grid."""
+        return float(np.mean(self.seconds / [e.grid_s for e in self.episodes]))
+
     def __str__(self) -> str:
-        grid_s = np.array([e.grid_s for e in self.episodes])
         decisions_s = np.concatenate([e.decisions_s for e in self.episodes])
         at_budget = (
             "" if self.name.startswith(WITHOUT_STOP) else f"{np.mean([not e.has_stopped for e in self.episodes]):.1%}"
@@ -78,7 +82,7 @@ class Row:
             self.name,
             f"{self.runs.mean():.1f} ({self.runs.max()})",
             f"{self.seconds.mean():.0f} s",
-            f"{np.mean(self.seconds / grid_s):.0%}",
+            f"{self.share_of_grid:.0%}",
             f"{self.share_missed:.1%}",
             f"{self.regrets.mean():.1%}",
             f"{self.regrets.max():.1%}",
@@ -95,15 +99,37 @@ HEADER = (
 
 
 def print_tables(scenarios: Sequence[Scenario], names: Sequence[str], results: Results, *, by: str) -> None:
-    """A table for each group of scenarios, or for each scenario."""
-    titles = dict.fromkeys(scenario.group if by == "group" else str(scenario) for scenario in scenarios)
-    for title in titles:
-        keys = [str(s) for s in scenarios if title in (s.group, str(s))]
-        pooled = {name: [episode for key in keys for episode in results[key, name]] for name in names}
-        surfaces = f" ({len(keys)} surfaces)" if len(keys) > 1 else ""
-        print(f"\n**{title}**{surfaces}\n\n{HEADER}")
-        for row in rows(pooled):
+    """A summary, and a table for each group of scenarios or for each scenario."""
+    tables: dict[str, dict[str, list[Episode]]] = {}
+    for scenario in scenarios:
+        table = tables.setdefault(scenario.group if by == "group" else str(scenario), {name: [] for name in names})
+        for name in names:
+            table[name] += results[str(scenario), name]
+    if OURS in names:
+        print_summary(tables, [name for name in names if name in WITHOUT_STOP])
+    for title, episodes in tables.items():
+        print(f"\n**{title}**\n\n{HEADER}")
+        for row in rows(episodes):
             print(row)
+
+
+def print_summary(tables: dict[str, dict[str, list[Episode]]], without_stop: Sequence[str]) -> None:
+    """A line for each table: ours, and what the others do in the same time, and need to be as sure."""
+    others = [f"P({name}, same time)" for name in without_stop] + [f"time of {name}, as sure" for name in without_stop]
+    columns = ["", "runs", "time", f"P(regret > {EPSILON:.0%})", "worst", "P(grid)", *others]
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for title, episodes in tables.items():
+        ours = whole(OURS, episodes[OURS])
+        grid = [f"{whole(GRID, episodes[GRID]).share_missed:.1%}"] if GRID in episodes else ["not run"]
+        same_time = [as_long_as(ours, name, episodes[name]) for name in without_stop]
+        as_sure = [as_sure_as(ours, name, episodes[name]) for name in without_stop]
+        cells = [
+            *(title, f"{ours.runs.mean():.1f}", f"{ours.share_of_grid:.0%}", f"{ours.share_missed:.1%}"),
+            *(f"{ours.regrets.max():.1%}", *grid),
+            *(f"{row.share_missed:.1%}" for row in same_time),
+            *(f"{row.share_of_grid:.0%}" if row.share_missed <= ours.share_missed else "never" for row in as_sure),
+        ]
+        print(f"| {' | '.join(cells)} |")
 
 
 def rows(episodes: dict[str, list[Episode]]) -> Iterator[Row]:
@@ -115,8 +141,8 @@ def rows(episodes: dict[str, list[Episode]]) -> Iterator[Row]:
     ours: Row | None = None
     for name, played in episodes.items():
         if name not in WITHOUT_STOP:
-            row = Row(name, played, np.array([e.num_runs for e in played]))
-            ours = row if name == "maitre" else ours
+            row = whole(name, played)
+            ours = row if name == OURS else ours
             yield row
             continue
         for num_runs in NUM_RUNS:
@@ -124,6 +150,11 @@ def rows(episodes: dict[str, list[Episode]]) -> Iterator[Row]:
         if ours is not None:
             yield as_long_as(ours, name, played)
             yield as_sure_as(ours, name, played)
+
+
+def whole(name: str, played: Sequence[Episode]) -> Row:
+    """A search as it ended."""
+    return Row(name, played, np.array([e.num_runs for e in played]))
 
 
 def after(name: str, played: Sequence[Episode], num_runs: int) -> Row:
@@ -146,5 +177,5 @@ def as_sure_as(ours: Row, name: str, played: Sequence[Episode]) -> Row:
     each = (after(name, played, num_runs) for num_runs in range(1, most + 1))
     enough = next((row for row in each if row.share_missed <= ours.share_missed), None)
     if enough is None:
-        return Row(f"{name}, never as sure", played, np.array([e.num_runs for e in played]))
+        return whole(f"{name}, never as sure", played)
     return Row(f"{name}, as sure as {ours.name}", played, enough.runs)

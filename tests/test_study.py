@@ -8,7 +8,7 @@ import pytest
 
 from maitre.errors import InputError, SystemFailure, UsageError
 from maitre.recording import RunRecord, StepRecord
-from maitre.records import Study, Trial, Workload
+from maitre.records import NOT_SURE_YET, Finding, Study, Trial, Workload
 from maitre.search import recommend
 from maitre.study import StudyDirectory, new_study_path
 
@@ -157,3 +157,17 @@ def test_what_is_no_study_is_refused_with_the_file(tmp_path, content, said):
 def test_a_study_is_named_by_its_workload_and_the_time(name, folder):
     path = new_study_path(name, datetime(2026, 5, 4, 9, 0, 7, tzinfo=UTC))
     assert str(path) == f"maitre-studies/{folder}-20260504-090007"
+
+
+def test_a_study_whose_answer_was_not_sure_goes_on_and_a_sure_one_does_not(tmp_path, study):
+    asked = {"command": "a"}
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, asked)
+    directory.add_trial(study.cells[0])
+    directory.finish(study.model_copy(update={"findings": (Finding(code=NOT_SURE_YET, message="m"),)}))
+    directory, found = StudyDirectory.resume(tmp_path / "s", WORKLOAD, asked)
+    assert found == [(study.cells[0], None)]
+    with pytest.raises(UsageError, match="another study"):
+        StudyDirectory.resume(tmp_path / "s", WORKLOAD, {"command": "b"})
+    directory.finish(study)
+    with pytest.raises(UsageError, match="exists already"):
+        StudyDirectory.resume(tmp_path / "s", WORKLOAD, asked)

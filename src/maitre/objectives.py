@@ -33,7 +33,7 @@ from maitre.trial.metrics import summarize
 from maitre.trial.paced import PacedSurface
 from maitre.trial.rate_surface import RateSurface, in_reach, nearest
 from maitre.tune import DEFAULT_GOAL, NUM_DRAWS, Goal, build_study
-from maitre.workload.arrivals import own_rate_rps, resampled
+from maitre.workload.arrivals import own_rate_rps
 
 COARSE = 0.03
 """Tolerance of the searches for other step times and samples: their crossings are interpolated in between."""
@@ -67,15 +67,11 @@ class _Question:
 
     def samples(self) -> list[PacedSurface]:
         """The traffic at hand, and further samples of it."""
-        seeds = range(self.goal.seed + 1, self.goal.seed + 1 + NUM_SAMPLES)
-        workloads = [self.workload, *(resampled(self.workload, seed) for seed in seeds)]
-        return [
-            PacedSurface(
-                workload, self.setup.server, self.calibration.step_time,
-                lambda cell: self.budgets[cell].num_gpu_blocks, seed=self.goal.seed + number,
-            )
-            for number, workload in enumerate(workloads)
-        ]  # fmt: skip
+        here = PacedSurface(
+            self.workload, self.setup.server, self.calibration.step_time,
+            lambda cell: self.budgets[cell].num_gpu_blocks, seed=self.goal.seed,
+        )  # fmt: skip
+        return [here, *(here.resampled(self.goal.seed + number) for number in range(1, NUM_SAMPLES + 1))]
 
 
 @dataclass(frozen=True, slots=True)

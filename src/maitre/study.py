@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from maitre.errors import InputError, SystemFailure, UsageError
 from maitre.files import read_bytes, read_json
 from maitre.recording import RunRecord, StepRecord
-from maitre.records import Study, Trial, Workload
+from maitre.records import NOT_SURE_YET, Study, Trial, Workload
 
 REQUEST_PREFIX = "request."
 """Before the names of request columns in a trial's steps file."""
@@ -91,7 +91,7 @@ class StudyDirectory:
             InputError: a file in it is broken.
         """
         question = path / "asked.json"
-        if question.is_file() and not (path / "study.json").exists():
+        if question.is_file() and is_open(path):
             if read_json(question) != asked:
                 raise UsageError(f"{path} holds another study", "name a new directory with --study")
             trials = _read_trials(path / "trials.jsonl")
@@ -150,6 +150,12 @@ class StudyDirectory:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))
             raise InputError(f"{path}: not a study: {field}: {first['msg']}", "run the tuning again") from None
+
+
+def is_open(path: Path) -> bool:
+    """Whether the study of a directory goes on: it has no answer yet, or one that was not sure when a limit came."""
+    answer = path / "study.json"
+    return not answer.exists() or any(f.code == NOT_SURE_YET for f in StudyDirectory(path).load().findings)
 
 
 def _read_trials(path: Path) -> list[Trial]:

@@ -41,8 +41,8 @@ NUM_DRAWS = 2000
 
 THROUGHPUT = Objective()
 
-RUN_SD = 0.005
-"""Relative spread of one cell's time from run to run: live against fresh starts on the H200 differed by 0 to 1 %."""
+RUN_SD = 0.007
+"""Relative spread of one cell's time from run to run: up to that on an H200 (docs/live-dials.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def test_a_run_is_told_from_its_streams_and_from_the_servers_counters(serving, w
     assert (trial.engine, trial.cell, trial.num_requests, measurement.steps) == ("attach", CELL, 6, None)
     assert trial.total_tokens_per_s * trial.duration_s == pytest.approx(156)
     assert trial.output_tokens_per_s * trial.duration_s == pytest.approx(122)
-    assert trial.itl_s.p50 >= 0.001
+    assert 0 < trial.itl_s.max < trial.e2e_s.max
     assert (trial.num_preemptions, trial.num_gpu_blocks, trial.bound_by) == (0, 65, None)
     assert "served others" not in trial.spoiled_by
 

@@ -60,23 +60,21 @@ def test_a_schedule_that_differs_is_counted(tmp_path):
     assert any(cell.num_columns_off for cell in report.cells)
 
 
-def test_a_burst_over_http_is_replayed_as_it_arrived_in_each_run(tmp_path):
-    """An open-loop recording told as such a burst: the times are the run's, and the requests in another order."""
-    path = next(RECORDINGS.glob("*-open-60.json"))
-    content = json.loads(path.read_text())
-    requests, arrays = content["requests"], dict(np.load(path.with_suffix(".npz")))
-    order = np.random.default_rng(0).permutation(len(requests["arrival_s"]))
+def test_a_burst_over_http_is_replayed_exactly_in_the_order_in_which_it_arrived(tmp_path):
+    """An exact recording, told with its requests in another order and with times of arrival before the first step."""
+    content, arrays = json.loads(SMALL.read_text()), dict(np.load(SMALL.with_suffix(".npz")))
+    requests, num_requests = content["requests"], len(content["requests"]["arrival_s"])
+    order = np.random.default_rng(0).permutation(num_requests)
     for cell in content["cells"]:
         cell["requests"] = f"{cell['steps']}_requests"
-        arrays[cell["requests"]] = np.zeros((len(order), len(REQUEST_COLUMNS)))
-        arrays[cell["requests"]][:, REQUEST_COLUMNS.index("arrival_s")] = np.array(requests["arrival_s"])[order] - 7
-    sent = {name: np.array(requests[name])[order].tolist() for name in ("prompt_tokens", "output_tokens")}
-    told = content | {"requests": sent | {"arrival_s": [0.0] * len(order)}, "request_columns": REQUEST_COLUMNS}
-    (tmp_path / "r.json").write_text(json.dumps(told))
+        arrays[cell["requests"]] = np.zeros((num_requests, len(REQUEST_COLUMNS)))
+        arrays[cell["requests"]][:, REQUEST_COLUMNS.index("arrival_s")] = 1e-3 * (order - num_requests)
+    told = {name: np.array(requests[name])[order].tolist() for name in requests}
+    (tmp_path / "r.json").write_text(json.dumps(content | {"requests": told, "request_columns": REQUEST_COLUMNS}))
     np.savez(tmp_path / "r.npz", **arrays)
-    report, original = replay_recording(tmp_path / "r.json", []), replay_recording(path, [])
-    assert report.open_loop
+    report, original = replay_recording(tmp_path / "r.json", []), replay_recording(SMALL, [])
     assert report.cells == original.cells
+    assert not report.open_loop
 
 
 def test_with_arrivals_the_schedule_need_not_be_the_same_but_the_time_is_near():

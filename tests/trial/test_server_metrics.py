@@ -94,7 +94,8 @@ def test_our_own_requests_are_no_other_traffic():
 
 
 def test_a_gauge_that_is_late_is_no_other_traffic():
-    assert make_side([(9.5, {"num_running": 2})], **ALONE).other_traffic(make_result([(0, 8), (0, 8), (0, 8)])) == ""
+    looks = [(9.5, {"num_running": 2}), (12, {"num_running": 2, "wait_s": 3.0})]
+    assert make_side(looks, **ALONE).other_traffic(make_result([(0, 8), (0, 8), (0, 8)])) == ""
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,8 @@ def test_a_server_that_is_up_is_measured_as_it_is(server, model, tmp_path):
     (trial,) = study.cells
     assert (trial.num_requests, trial.num_preemptions, trial.cached_token_share) == (100, 0, 0)
     assert trial.total_tokens_per_s * trial.duration_s == pytest.approx(study.total_tokens)
-    assert 0 < trial.itl_s.p50 < trial.ttft_s.p99 < trial.e2e_s.max
+    assert 0 < trial.itl_s.max < trial.e2e_s.max
+    assert trial.ttft_s.max < trial.e2e_s.max
     assert trial.num_gpu_blocks == 4096  # 1 GiB: 2,048 B a token, 128 tokens a block
     assert "served others" not in trial.spoiled_by
 

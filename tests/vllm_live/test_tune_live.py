@@ -121,7 +121,7 @@ def test_a_live_sweep_measures_six_cells_with_one_start_and_is_a_recording(tune,
 
     recording = tmp_path / "study" / "recording.json"
     replayed = run("replay", str(recording), "--calibrate-on", "4x256,32x1024", folder=tmp_path)
-    assert replayed["open_loop"]
+    assert [cell["num_columns_off"] for cell in replayed["cells"]] == [0] * 6
     assert [cell["recorded_num_steps"] for cell in replayed["cells"]] == [trial["num_steps"] for trial in measured]
     again = ["tune", "--engine", f"recorded:{recording}", "--present", "16x256", "--search", "grid"]
     told = run(*again, "--confirm", "none", "--study", "again", folder=tmp_path)

@@ -61,16 +61,16 @@ def question(traffic: Workload, cells: Sequence[Cell], **facts: Any) -> dict[str
 
 
 def question_path(workload_name: str, engine: str, asked: dict[str, Any]) -> Path:
-    """The directory of this question; another one when the question was answered before."""
+    """The directory of this question; another one when the question has its answer already."""
     from datetime import datetime
     from json import dumps
 
-    from maitre.study import new_study_path
+    from maitre.study import is_open, new_study_path
 
     fresh = new_study_path(workload_name, datetime.now().astimezone())
     digest = hashlib.sha256(dumps(asked).encode()).hexdigest()[:8]
     same = fresh.with_name(f"{fresh.name.rsplit('-', 2)[0]}-{engine}-{digest}")
-    return fresh if (same / "study.json").exists() else same
+    return same if is_open(same) else fresh
 
 
 def vocabulary(model: str | None) -> int | None:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 RATE_REQUESTS = 1000
 """Requests of each run of a search for the highest rate, unless --num-requests says otherwise."""
 
+ENGINES = {
+    "throughput": ("simulated", "recorded", "live", "restart", "vllm-bench", "attach"),
+    "rate": ("simulated", "live", "restart"),
+    "latency": ("simulated",),
+}
+"""Who can look for what."""
+
+_WORDS = {"throughput": "throughput", "rate": "the highest rate within targets", "latency": "latency"}
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -55,17 +64,17 @@ class ObjectiveOptions:
             raise UsageError(what, "leave --slo out, or --objective throughput")
         return parse_latency_targets(self.slo)
 
-    def require_simulated(self, engine: str) -> None:
-        """Whether another engine than the simulator may look for it.
+    def check_engine(self, kind: str) -> None:
+        """Whether an engine can look for it.
 
         Raises:
-            UsageError: it measures throughput only.
+            UsageError: it cannot.
         """
         from maitre.errors import UsageError
 
-        if engine != "simulated" and self.kind != "throughput":
-            what = f"--engine {engine} compares cells by their throughput, not by a rate or a latency"
-            raise UsageError(what, "leave --engine out: the simulator answers")
+        if kind not in ENGINES[self.kind]:
+            what = f"the engine {kind} does not compare cells by {_WORDS[self.kind]}"
+            raise UsageError(what, f"choose {' or '.join(ENGINES[self.kind])}")
 
     def sized(self, workload: WorkloadOptions) -> WorkloadOptions:
         """As many requests as the objective can do with: each step of a search for a rate runs them all."""

@@ -109,6 +109,10 @@ def _line(trial: Trial | FailedTrial) -> str:
 
     if not isinstance(trial, Trial):
         return f"{trial.cell}: {trial.code}: {trial.message}"
+    if trial.arrival_rps is not None and trial.attainment is not None:
+        held = "met" if trial.attainment.met else "missed"
+        share = f"{trial.attainment.share:.1%} of the requests within all of them"
+        return f"{trial.cell}: targets {held} at {trial.arrival_rps:.3g} requests/s, {share}"
     speed = f"{trial.total_tokens_per_s:,.0f} useful tokens/s in {trial.duration_s:.1f} s"
     preemptions = "" if trial.num_preemptions is None else f", {trial.num_preemptions} preemptions"
     return f"{trial.cell}: {speed}{preemptions}"

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from maitre.trial import RecordedEngine
 
 
+TAKES: dict[str, frozenset[str]] = {
+    "simulated": frozenset({"blocks", "open_loop"}),
+    "recorded": frozenset(),
+    "live": frozenset({"serve_command", "blocks", "open_loop"}),
+    "restart": frozenset({"serve_command", "blocks", "open_loop"}),
+    "vllm-bench": frozenset({"serve_command"}),
+    "attach": frozenset({"open_loop", "attach_dials", "api_key"}),
+}
+"""What each engine takes of the options that not every one takes."""
+
+
 def tune(
     workload: WorkloadOptions = NO_WORKLOAD,
     server: ServerOptions = NO_SERVER,
@@ -35,6 +46,8 @@ def tune(
     engine: str = "simulated",
     blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
+    attach_dials: Path | None = None,
+    api_key: str | None = None,
     study: Path | None = None,
     serve_command: Annotated[str | None, Parameter(show=False)] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -45,45 +58,87 @@ def tune(
     ----------
     engine
         Who runs the cells: simulated; live, one real server whose dials are turned; restart, a fresh start for each
-        cell; or recorded:FILE.json for a recording. Behind live and restart comes -- and the command that starts your
-        server: maitre tune WORKLOAD --engine live -- vllm serve MODEL …
+        cell; vllm-bench, vLLM's own benchmark; attach:URL, a server that is up; or recorded:FILE.json for a recording.
+        Behind live, restart and vllm-bench comes -- and the command that starts your server: maitre tune WORKLOAD
+        --engine live -- vllm serve MODEL …
     blocks
         The KV pool of every cell, if you know num_gpu_blocks from vLLM's log or metrics; estimated for each cell when
         not given.
     open_loop
         Requests come at the workload's own times; without it all are there at once, which measures capacity.
+    attach_dials
+        Directory that maitre's scheduler in an attached server uses; its dials are then turned, and not without.
+    api_key
+        Of an attached server; VLLM_API_KEY or OPENAI_API_KEY of the environment when not given.
     study
         Directory for the study; a new one below maitre-studies/ when not given.
     json
         Print the recommendation as JSON.
     """
-    from maitre.errors import UsageError
+    kind, _, place = engine.partition(":")
+    _check_options(
+        kind, serve_command=serve_command, blocks=blocks, open_loop=open_loop, scheduler=scheduler,
+        attach_dials=attach_dials, api_key=api_key,
+    )  # fmt: skip
+    objective.check_engine(kind)
+    match kind:
+        case "simulated":
+            finished = _tune_simulated(
+                workload, server, scheduler, grid, search, objective, blocks, study, open_loop=open_loop
+            )
+        case "recorded":
+            if (replace(workload, seed=0), server) != (NO_WORKLOAD, NO_SERVER):
+                print("maitre: a recording has its own workload, model and GPU; yours are not used", file=sys.stderr)
+            finished = _tune_recorded(grid, search, Path(place), study, workload.seed)
+        case "live" | "restart" if objective.kind == "rate":
+            from maitre.cli import tune_live_rate
 
-    if serve_command is not None and engine not in {"live", "restart"}:
-        raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
-    objective.require_simulated(engine)
-    if engine.startswith("recorded:"):
-        if (scheduler, blocks, open_loop) != (DEFAULT_SCHEDULER, None, False):
-            raise UsageError("a recording has its own scheduler flags, KV pool and arrivals", "leave these options out")
-        if (replace(workload, seed=0), server) != (NO_WORKLOAD, NO_SERVER):
-            print("maitre: a recording has its own workload, model and GPU; those given are not used", file=sys.stderr)
-        recording = Path(engine.removeprefix("recorded:"))
-        finished = _tune_recorded(grid, search, recording, study, workload.seed)
-    elif engine in {"live", "restart"}:
-        from maitre.cli.tune_live import measure
+            finished = tune_live_rate.measure(
+                objective.sized(workload), server, grid, search, objective.targets(), serve_command, blocks, study,
+                restart=kind == "restart",
+            )  # fmt: skip
+        case "live" | "restart":
+            from maitre.cli import tune_live
 
-        finished = measure(
-            workload, server, grid, search, serve_command, blocks, study,
-            restart=engine == "restart", open_loop=open_loop,
-        )  # fmt: skip
-    elif engine == "simulated":
-        finished = _tune_simulated(
-            workload, server, scheduler, grid, search, objective, blocks, study, open_loop=open_loop
-        )
-    else:
-        raise UsageError(f"engine '{engine}' is not known", "choose simulated, live, restart or recorded:FILE.json")
+            finished = tune_live.measure(
+                workload, server, grid, search, serve_command, blocks, study,
+                restart=kind == "restart", open_loop=open_loop,
+            )  # fmt: skip
+        case "vllm-bench":
+            from maitre.cli import tune_bench
+
+            finished = tune_bench.measure(workload, server, grid, search, serve_command, study)
+        case _:
+            from maitre.cli import tune_attach
+
+            finished = tune_attach.measure(
+                workload, server, grid, search, place, attach_dials, study, open_loop=open_loop, api_key=api_key
+            )
     _print(finished, as_json=json)
     return exit_code(finished)
+
+
+def _check_options(kind: str, *, scheduler: SchedulerOptions, **given: object) -> None:
+    """Refuse what an engine does not take.
+
+    Raises:
+        UsageError: naming the options.
+    """
+    from maitre.errors import UsageError
+
+    if kind not in TAKES:
+        raise UsageError(
+            f"engine '{kind}' is not known",
+            "choose simulated, live, restart, vllm-bench, attach:URL or recorded:FILE.json",
+        )
+    if given["serve_command"] is not None and "serve_command" not in TAKES[kind]:
+        raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
+    if kind != "simulated" and scheduler != DEFAULT_SCHEDULER:
+        raise UsageError(f"the engine {kind} has its own scheduler flags", "leave these options out")
+    unused = [name for name, value in given.items() if value not in (None, False) and name not in TAKES[kind]]
+    if unused:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+        raise UsageError(f"the engine {kind} does not take {names}", f"leave out {names}")
 
 
 def _tune_simulated(

@@ -43,7 +43,7 @@ def measure(
 
     command = ServeCommand.parse(shlex.split(serve_command or ""))
     present = _present(grid, command, options)
-    cells = _cells(grid, present)
+    cells = listed_cells(grid, present)
     traffic = workload.load()
     check_open_loop(traffic, open_loop=open_loop)
     asked = _asked(traffic, command, cells, blocks, restart=restart, open_loop=open_loop, seed=workload.seed)
@@ -62,15 +62,15 @@ def measure(
         _recording(directory, traffic, finished, command, options, open_loop=open_loop),
         measured_progress(cells, [trial for trial, _ in before]) as show,
     ):
-        with LiveEngine(command, traffic, _largest(cells), directory.path, live) as engine:
-            server = _server_config(engine, command, present, traffic)
+        with LiveEngine(command, traffic, largest(cells), directory.path, live) as engine:
+            server = server_config(engine, command, present, traffic)
             study = _tune(engine, traffic, server, cells, search, live, before, keep)
             path = directory.path / f"confirmation-{study.recommended}"
             if study.recommendation.worth_changing and search.confirm == "live":
                 study = _confirm(engine, study, path, traffic, asked, show)
         if study.recommendation.worth_changing and search.confirm == "fresh":
             pair = [study.recommended, present]
-            with LiveEngine(command, traffic, _largest(pair), path, replace(live, restart=True)) as engine:
+            with LiveEngine(command, traffic, largest(pair), path, replace(live, restart=True)) as engine:
                 study = _confirm(engine, study, path, traffic, asked, show)
     return directory.finish(study)
 
@@ -166,7 +166,12 @@ def _present(grid: GridOptions, command: ServeCommand, options: ServerOptions) -
     return default_cell(options.vllm_version, gpu.name, gpu.memory_bytes, length)
 
 
-def _cells(grid: GridOptions, present: Cell) -> list[Cell]:
+def listed_cells(grid: GridOptions, present: Cell) -> list[Cell]:
+    """The present setting and the two lists.
+
+    Raises:
+        UsageError: --grid auto, or a wrong value.
+    """
     from maitre.errors import UsageError
 
     if grid.grid == "auto":
@@ -174,7 +179,8 @@ def _cells(grid: GridOptions, present: Cell) -> list[Cell]:
     return [present, *grid.listed_cells()]
 
 
-def _largest(cells: list[Cell]) -> Cell:
+def largest(cells: list[Cell]) -> Cell:
+    """The largest value of each dial: where a live server starts."""
     from maitre.records import Cell
 
     return Cell(
@@ -198,19 +204,19 @@ def _asked(
 
 
 def _study_path(workload_name: str, asked: dict[str, Any]) -> Path:
-    """The directory of this question; another one when the question was answered before."""
+    """The directory of this question; another one when the question has its answer already."""
     from datetime import datetime
     from json import dumps
 
-    from maitre.study import new_study_path
+    from maitre.study import is_open, new_study_path
 
     fresh = new_study_path(workload_name, datetime.now().astimezone())
     digest = hashlib.sha256(dumps(asked).encode()).hexdigest()[:8]
     same = fresh.with_name(f"{fresh.name.rsplit('-', 2)[0]}-live-{digest}")
-    return fresh if (same / "study.json").exists() else same
+    return same if is_open(same) else fresh
 
 
-def _server_config(engine: LiveEngine, command: ServeCommand, present: Cell, traffic: Workload) -> ServerConfig:
+def server_config(engine: LiveEngine, command: ServeCommand, present: Cell, traffic: Workload) -> ServerConfig:
     """What the server says of itself; it is started for that if it never was."""
     from maitre.errors import InputError
 

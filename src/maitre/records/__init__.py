@@ -11,7 +11,7 @@ Schema history
 from maitre.records.objective import Objective
 from maitre.records.record import Record
 from maitre.records.server import Cell, KvBudget, MemoryPart, ServerConfig
-from maitre.records.study import Confirmation, Decision, DriftLoss, Finding, Limits, Recommendation, Study
+from maitre.records.study import NOT_SURE_YET, Confirmation, Decision, DriftLoss, Finding, Limits, Recommendation, Study
 from maitre.records.trial import (
     Attainment,
     BoundBy,
@@ -25,6 +25,7 @@ from maitre.records.trial import (
 from maitre.records.workload import Workload
 
 __all__ = [
+    "NOT_SURE_YET",
     "Attainment",
     "BoundBy",
     "Cell",

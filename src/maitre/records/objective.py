@@ -41,6 +41,10 @@ class Objective(Record):
         """The same so that more is better: the latency's reciprocal."""
         return 1 / self.value(trial) if self.kind == "latency" else self.value(trial)
 
+    def change(self, gain: float) -> float:
+        """Relative change of the figure itself, for a gain of merit: a gain of 0.25 is a latency that is 0.2 lower."""
+        return 1 / (1 + gain) - 1 if self.kind == "latency" else gain
+
     def _latency_s(self, trial: Trial) -> float:
         if trial.attainment is None:
             assert trial.e2e_s is not None

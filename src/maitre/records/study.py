@@ -21,6 +21,10 @@ class Limits(Record):
     best_simulated_tokens_per_s: float | None = None
 
 
+NOT_SURE_YET = "not-sure-yet"
+"""The finding of a search that was ended by a limit."""
+
+
 class Finding(Record):
     """A doubt about the result, and what to do about it."""
 
@@ -38,6 +42,8 @@ class Decision(Record):
     """What the run was expected to settle."""
     expected_s: float | None
     """How long the whole workload was expected to take; None when nothing was expected yet."""
+    rate_rps: float | None = None
+    """Requests/s of a run whose rate was chosen; None for all at once, or at their own times."""
     measured_s: float
     """How long the run took."""
     cut_short: bool = False

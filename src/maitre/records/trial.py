@@ -82,6 +82,8 @@ class HighestRate(Record):
     """The target that a higher rate would not meet, such as itl_p99=50ms, or capacity: the queue would grow."""
     capacity_rps: float = Field(gt=0)
     """What the cell serves when somebody always waits, requests/s."""
+    confirmed_rps: float | None = None
+    """The highest rate at which a run on a real server met the targets; None if none did, or none was made."""
 
 
 class Trial(Record):
@@ -112,6 +114,8 @@ class Trial(Record):
     """None if the queue empties too early, or requests came at their own times."""
     attainment: Attainment | None = None
     """None if no latency targets were given."""
+    arrival_rps: float | None = None
+    """Mean rate at which a measured run's requests were sent, where it was chosen for the run; None elsewhere."""
     highest_rate: HighestRate | None = None
     """None unless the objective is the highest rate."""
     num_preemptions: int | None

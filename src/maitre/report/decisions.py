@@ -25,9 +25,10 @@ def confirmation_words(confirmation: Confirmation) -> str:
     """What the last runs say."""
     where = "on fresh starts" if confirmation.engine == "restart" else "on one server"
     low, high = 100 * confirmation.gain_low, 100 * confirmation.gain_high
+    num_runs, pair = len(confirmation.recommended_s), f"{confirmation.recommended} against {confirmation.baseline}"
     return (
-        f"confirmed {where}, {len(confirmation.recommended_s)} runs of each in turn: {confirmation.recommended} against "
-        f"{confirmation.baseline} {100 * confirmation.gain:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+        f"confirmed {where}, {num_runs} runs of each in turn: {pair} "
+        f"{100 * confirmation.gain:+.1f} % ({low:+.1f} to {high:+.1f} %)"
     )
 
 

@@ -65,10 +65,8 @@ def gain_words(study: Study) -> str:
     probability = "" if sure is None else f"; within the margin of the best with probability {sure:.0%}"
     if answer.gain is None or answer.gain_low is None or answer.gain_high is None:
         return f"against {answer.baseline}: no gain to count, since it holds the targets at no rate{probability}"
-    if study.objective.kind == "latency":  # the gain is that of one over the latency
-        change, high, low = (1 / (1 + gain) - 1 for gain in (answer.gain, answer.gain_low, answer.gain_high))
-    else:
-        change, low, high = answer.gain, answer.gain_low, answer.gain_high
+    change, *bounds = (study.objective.change(gain) for gain in (answer.gain, answer.gain_low, answer.gain_high))
+    low, high = sorted(bounds)
     what = {"rate": "highest rate", "latency": study.objective.latency, "throughput": "throughput"}
     interval = f"{100 * change:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f} %)"
     return f"against {answer.baseline}: {what[study.objective.kind]} {interval}{probability}"

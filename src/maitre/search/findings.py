@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maitre.records import FailedTrial, Finding, Recommendation, Trial
+from maitre.records import NOT_SURE_YET, FailedTrial, Finding, Recommendation, Trial
 from maitre.units import format_seconds
 
 REQUESTS_PER_SLOT = 4
@@ -33,9 +33,9 @@ def find_doubts(
     doubts += _long_stall(trials, recommendation)
     doubts += [
         Finding(
-            code="spoiled-by-client",
-            message=f"{trial.cell}: the load generator was part of what it measured: {trial.spoiled_by}",
-            remedy="leave it more of the CPU, or run it on another machine",
+            code="spoiled",
+            message=f"{trial.cell}: {trial.spoiled_by}",
+            remedy="measure it again without that",
         )
         for trial in trials
         if trial.spoiled_by
@@ -82,7 +82,7 @@ def unsure(answer: Recommendation, num_runs: int) -> Finding:
     """The search was ended before its answer was sure."""
     sure = answer.probability_within_epsilon or 0.0
     return Finding(
-        code="not-sure-yet",
+        code=NOT_SURE_YET,
         message=f"after {num_runs} runs {answer.recommended} is within {answer.epsilon:.0%} of the best with "
         f"probability {sure:.0%}, less than the {1 - answer.delta:.0%} that were asked for",
         remedy="raise --max-trials or --max-time and run the command again; it goes on from here",

@@ -30,7 +30,8 @@ def doubt_merits(objective: Objective, trials: Sequence[Trial], answer: Recommen
     if not any(meets_targets(objective, trial) for trial in trials):
         return _out_of_reach(objective)
     if objective.kind == "rate":
-        return _short_run(chosen) + _edge_of_grid(trials, chosen)
+        plateau = [trial for trial in trials if trial.cell in {*answer.plateau, answer.recommended}]
+        return _short_run(chosen) + _edge_of_grid(trials, plateau)
     return _overload(chosen) + _trade_offs(objective, trials, chosen)
 
 
@@ -62,21 +63,28 @@ def _short_run(chosen: Trial) -> list[Finding]:
     ]
 
 
-def _edge_of_grid(trials: Sequence[Trial], chosen: Trial) -> list[Finding]:
-    """The grid ends where the answer still gets better."""
-    assert chosen.highest_rate is not None
-    bound_by = chosen.highest_rate.bound_by
+def _edge_of_grid(trials: Sequence[Trial], plateau: Sequence[Trial]) -> list[Finding]:
+    """The grid ends where the answer may still get better."""
     least_tokens = min(trial.max_num_batched_tokens for trial in trials)
     most_seqs = max(trial.max_num_seqs for trial in trials)
-    if bound_by.startswith(("itl", "tpot")) and chosen.max_num_batched_tokens == least_tokens > SMALLEST_BUDGET:
+    is_stream = [
+        t for t in plateau if t.max_num_batched_tokens == least_tokens and _ends(t).startswith(("itl", "tpot"))
+    ]
+    is_full = [t for t in plateau if t.max_num_seqs == most_seqs and t.bound_share.get("seqs", 0.0) > 0.1]
+    if is_stream and least_tokens > SMALLEST_BUDGET:
         smaller = ",".join(str(tokens) for tokens in (512, 1024, 2048) if tokens < least_tokens)
-        what, remedy = f"{least_tokens:,} tokens are the smallest budget", f"--max-num-batched-tokens {smaller}"
-    elif chosen.max_num_seqs == most_seqs and chosen.bound_share.get("seqs", 0.0) > 0.1:
-        what, remedy = f"{most_seqs} slots are the most", f"--max-num-seqs {2 * most_seqs},{4 * most_seqs}"
+        what, ends = f"no budget of the grid is smaller than {least_tokens:,} tokens", _ends(is_stream[0])
+        remedy = f"try --max-num-batched-tokens {smaller}, too"
+    elif is_full:
+        what, ends = f"no cell of the grid has more than {most_seqs} slots, and they are full", _ends(is_full[0])
+        remedy = f"try --max-num-seqs {2 * most_seqs},{4 * most_seqs}, too"
     else:
         return []
-    message = f"{what} of the grid, and {bound_by} ends the rate: beyond the grid it may be higher"
-    return [Finding(code="edge-of-grid", message=message, remedy=f"try {remedy}")]
+    return [Finding(code="edge-of-grid", message=f"{what}; {ends} ends the rate there", remedy=remedy)]
+
+
+def _ends(trial: Trial) -> str:
+    return trial.highest_rate.bound_by if trial.highest_rate else ""
 
 
 def _overload(chosen: Trial) -> list[Finding]:

@@ -52,10 +52,10 @@ class MeritSpread:
     samples: Array
     """Shape (samples,): in each of the further samples of the traffic."""
 
-    def changes(self, deviations: Array, mixture: Array) -> Array:
-        """Shape (draws,), for deviations (draws, directions + 1) and weights of the samples (draws, samples)."""
+    def along_curves(self, deviations: Array) -> Array:
+        """Changes for a changed step time, shape (draws,), from deviations of shape (draws, directions + 1)."""
         slopes = np.where(deviations < 0, self.below, self.above)
-        change: Array = (deviations * slopes).sum(axis=1) + mixture @ (self.samples - self.samples.mean())
+        change: Array = (deviations * slopes).sum(axis=1)
         return change
 
 
@@ -77,6 +77,7 @@ def find_spread(
     merit_of_sample: Callable[[int], float],
     directions: Array,
     scale: float,
+    num_samples: int = NUM_SAMPLES,
 ) -> MeritSpread:
     """Try a cell with other steps and other requests.
 
@@ -86,6 +87,7 @@ def find_spread(
         merit_of_sample: with the further sample of this number, from 0 on.
         directions: one standard deviation of each, as changes of log θ, shape (directions, 7).
         scale: `own_scale`.
+        num_samples: how many further samples are tried.
     """
 
     def change(other: float) -> float:
@@ -95,7 +97,7 @@ def find_spread(
     return MeritSpread(
         below=np.array([-change(merit_when(-step)) for step in steps]),
         above=np.array([change(merit_when(step)) for step in steps]),
-        samples=np.array([change(merit_of_sample(number)) for number in range(NUM_SAMPLES)]),
+        samples=np.array([change(merit_of_sample(number)) for number in range(num_samples)]),
     )
 
 
@@ -115,13 +117,38 @@ def draw_changes(
         num_draws: how many.
         generator: of the draws.
     """
-    first = spread_of(cells[0])
-    shared = generator.standard_normal((num_draws, len(first.below) - 1))
+    shared = generator.standard_normal((num_draws, len(spread_of(cells[0]).below) - 1))
     own = draw_cell_offsets(cells, calibration.cell_sd, num_draws, generator) / own_scale(calibration)
-    freedom = len(first.samples) - 1
-    mixture = generator.standard_normal((num_draws, len(first.samples))) / np.sqrt(freedom)
-    mixture /= np.sqrt(generator.chisquare(freedom, (num_draws, 1)) / freedom)
-    deviations = [np.column_stack([shared, own[:, position]]) for position in range(len(cells))]
+    samples = np.stack([spread_of(cell).samples for cell in cells])
+    return along_curves(cells, spread_of, shared, own) + draw_samples(samples, num_draws, generator)
+
+
+def along_curves(cells: Sequence[Cell], spread_of: Callable[[Cell], MeritSpread], shared: Array, own: Array) -> Array:
+    """Changes of the cells' log merits for changed step times, shape (draws, cells).
+
+    Args:
+        cells: all of the surface.
+        spread_of: what was found for each, or for its nearest neighbour.
+        shared: standard deviations along each direction, shape (draws, directions).
+        own: those of each cell's own, in its scale, shape (draws, cells).
+    """
     return np.column_stack(
-        [spread_of(cell).changes(deviation, mixture) for cell, deviation in zip(cells, deviations, strict=True)]
+        [spread_of(cell).along_curves(np.column_stack([shared, own[:, i]])) for i, cell in enumerate(cells)]
     )
+
+
+def draw_samples(samples: Array, num_draws: int, generator: np.random.Generator) -> Array:
+    """Changes of the cells' log merits in other samples of the traffic, shape (num_draws, cells).
+
+    Student's t with the covariance of the few samples that were tried.
+
+    Args:
+        samples: changes in each of them, shape (cells, samples), at least two.
+        num_draws: how many.
+        generator: of the draws.
+    """
+    freedom = samples.shape[1] - 1
+    mixture = generator.standard_normal((num_draws, samples.shape[1])) / np.sqrt(freedom)
+    mixture /= np.sqrt(generator.chisquare(freedom, (num_draws, 1)) / freedom)
+    changes: Array = mixture @ (samples - samples.mean(axis=1, keepdims=True)).T
+    return changes

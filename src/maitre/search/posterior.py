@@ -129,6 +129,11 @@ class Posterior:
         ]
         return np.concatenate(parts)
 
+    @property
+    def parameters(self) -> Gaussian:
+        """Of (log θ − log θ̂, δ) for middling sizes of δ and η, shape (7 + cells,)."""
+        return self._state
+
     def covariance_after(self, run: Evidence | None) -> Array:
         """The covariance of the log-times for middling sizes of δ and η, shape (cells, cells).
 

@@ -32,6 +32,7 @@ def recommend_by(
     *,
     epsilon: float,
     delta: float,
+    pick: Cell | None = None,
 ) -> Recommendation:
     """The cell with the best merit; of cells within epsilon of it the one with fewest preemptions, then smallest dials.
 
@@ -42,17 +43,18 @@ def recommend_by(
         log_merit_draws: how far each cell's merit may be off, shape (draws, trials), as logarithms around the trials.
         epsilon: cells within this share of the best merit are equally good.
         delta: how sure to be.
+        pick: the cell to weigh against the baseline, where a search has chosen it.
     """
     position = {trial.cell: i for i, trial in enumerate(trials)}
     present, plateau = trials[position[baseline]], _plateau(objective, trials, epsilon)
-    pick = min(plateau, key=lambda t: (t.num_preemptions or 0, t.cell.max_num_seqs, t.cell.max_num_batched_tokens))
-    if objective.merit(pick) == 0:
-        pick, plateau = present, []
-    draws = log_merit_draws[:, position[pick.cell]] - log_merit_draws[:, position[baseline]]
-    gain = _gain(objective, pick, present, draws)
-    is_better = gain is None or (gain.low > 0 and gain.central > epsilon) or _misses_more(objective, present, pick)
-    worth_changing = pick.cell != baseline and is_better
-    chosen = pick if worth_changing else present
+    picked = min(plateau, key=_smallest) if pick is None else trials[position[pick]]
+    if objective.merit(picked) == 0:
+        picked, plateau = present, []
+    draws = log_merit_draws[:, position[picked.cell]] - log_merit_draws[:, position[baseline]]
+    gain = _gain(objective, picked, present, draws)
+    is_better = gain is None or (gain.low > 0 and gain.central > epsilon) or _misses_more(objective, present, picked)
+    worth_changing = picked.cell != baseline and is_better
+    chosen = picked if worth_changing else present
     shown = gain if worth_changing else NO_GAIN
     return Recommendation(
         recommended=chosen.cell,
@@ -67,8 +69,13 @@ def recommend_by(
         delta=delta,
         probability_within_epsilon=_probability(objective, trials, log_merit_draws, position[chosen.cell], epsilon),
         plateau=tuple(trial.cell for trial in plateau),
-        reason=_reason(objective, pick, present, gain, worth_changing=worth_changing),
+        reason=_reason(objective, picked, present, gain, worth_changing=worth_changing),
     )
+
+
+def _smallest(trial: Trial) -> tuple[int, int, int]:
+    """Fewest preemptions first, then the smaller dials."""
+    return trial.num_preemptions or 0, trial.max_num_seqs, trial.max_num_batched_tokens
 
 
 def meets_targets(objective: Objective, trial: Trial) -> bool:
@@ -116,7 +123,8 @@ def _reason(objective: Objective, pick: Trial, present: Trial, gain: _Gain | Non
         return f"Keep {present.cell}: {words.no_better(present)}."
     if not worth_changing:
         assert gain is not None
-        interval = f"{_percent(gain.central)} ({_percent(gain.low)} to {_percent(gain.high)})"
+        low, high = sorted((objective.change(gain.low), objective.change(gain.high)))
+        interval = f"{_percent(objective.change(gain.central))} ({_percent(low)} to {_percent(high)})"
         change = f"{pick.cell} would change {words.subject} by {interval}, which is not worth a change"
         return f"Keep {present.cell}: {change}. At {present.cell} {words.tell(present)}."
     return f"At {present.cell} {words.tell(present)}. At {pick.cell} {words.tell(pick)}."
@@ -153,7 +161,7 @@ class _LatencyWords:
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        self.subject = f"one over {objective.latency}"
+        self.subject = objective.latency
 
     def tell(self, trial: Trial) -> str:
         return f"{self._objective.latency} is {format_seconds(self._objective.value(trial))}{_missed(trial)}"

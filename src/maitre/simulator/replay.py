@@ -109,6 +109,15 @@ def replay_arrivals(
     Raises:
         DoesNotFitError: a request is larger than the KV pool.
     """
+    if rules.enable_prefix_caching and workload.prefix_hashes is None:
+        plain = replace(rules, enable_prefix_caching=False)
+        replay = _replay_arrivals(workload, plain, step_time, fast_forward=fast_forward)
+        if not replay.num_preemptions.any():
+            return replay  # as for `replay_at_once`
+    return _replay_arrivals(workload, rules, step_time, fast_forward=fast_forward)
+
+
+def _replay_arrivals(workload: Workload, rules: SchedulerRules, step_time: StepTime, *, fast_forward: bool) -> Replay:
     sequences = _sequences(workload, rules, arrivals=True)
     scheduler = Scheduler(rules, _pool(rules, sequences))
     clock = _Clock(step_time, is_async=rules.async_scheduling)
@@ -136,6 +145,40 @@ def replay_arrivals(
             clock.run(step)
             num_steady_steps -= 1
     return _collect(scheduler, sequences, steps, np.array(clock.step_end_s))
+
+
+def replay_joining(
+    workload: Workload, rules: SchedulerRules, joins_at_step: NDArray[np.int64], *, fast_forward: bool = True
+) -> Replay:
+    """Requests come while a server computes, and it is known before which step: the schedule depends on nothing else.
+
+    Args:
+        workload: in the order of arrival; its arrival times are not used.
+        rules: the scheduler's settings.
+        joins_at_step: shape (n,), non-decreasing: how many steps had been scheduled when each request came.
+        fast_forward: skip the search in steps that are like the one before; the result is the same.
+
+    Raises:
+        DoesNotFitError: a request is larger than the KV pool.
+    """
+    sequences = _sequences(workload, rules, arrivals=False)
+    scheduler = Scheduler(rules, _pool(rules, sequences))
+    joins = [*joins_at_step.tolist(), np.inf]
+    steps: list[Step] = []
+    position = 0
+    while position < len(sequences) or scheduler.has_requests:
+        while joins[position] <= len(steps) or (position < len(sequences) and not scheduler.has_requests):
+            scheduler.add_request(sequences[position])
+            position += 1
+        step = scheduler.schedule()
+        num_steady_steps = scheduler.num_steady_steps if step is not None and fast_forward else 0
+        while step is not None:
+            steps.append(step)
+            if not num_steady_steps or joins[position] <= len(steps):
+                break
+            num_steady_steps -= 1
+            step = scheduler.schedule_steady()
+    return _collect(scheduler, sequences, steps, None)
 
 
 class _Clock:

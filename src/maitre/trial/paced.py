@@ -18,7 +18,7 @@ from maitre.simulator.step_time import StepTime
 from maitre.simulator.surface import ReplayedSurface
 from maitre.trial.run import Run, replay_run
 from maitre.trial.steady import steady_window
-from maitre.workload.arrivals import every_nth, repeated, unit_arrivals
+from maitre.workload.arrivals import every_nth, repeated, resampled, unit_arrivals
 
 REQUESTS_PER_SLOT = 4
 """Fewer leave no steady window between ramp and drain (`maitre.trial.steady`)."""
@@ -59,10 +59,17 @@ class PacedSurface:
         self._surface_of: Callable[[Workload], ReplayedSurface] = lambda requests: ReplayedSurface(
             requests, server, step_time, num_gpu_blocks, started_at=started_at
         )
+        self._sample: Callable[[int], PacedSurface] = lambda other: PacedSurface(
+            resampled(workload, other), server, step_time, num_gpu_blocks, seed=other, started_at=started_at
+        )
         self._once = self._surface_of(workload)
         self._crowds: dict[int, ReplayedSurface] = {}
         self._alone: dict[int, Replay] = {}
         self._few = every_nth(workload, -(-workload.num_requests // MOST_ALONE))
+
+    def resampled(self, seed: int) -> PacedSurface:
+        """The same server with another sample of the traffic; the seed is not that of this one."""
+        return self._sample(seed)
 
     def run(self, cell: Cell, coefficients: NDArray[np.float64], rate_rps: float) -> Run:
         """The whole workload at a rate.
@@ -75,14 +82,14 @@ class PacedSurface:
         Raises:
             DoesNotFitError: a request is larger than the KV pool.
         """
-        paced = self._at(rate_rps)
+        paced = self.at(rate_rps)
         replay = self._replay(cell, coefficients, paced)
         assert replay.step_end_s is not None
         return replay_run(replay, replay.step_end_s, paced, self._once.rules(cell))
 
     def time_shares(self, cell: Cell, coefficients: NDArray[np.float64], rate_rps: float) -> NDArray[np.float64]:
         """Which share of the time of all steps each coefficient stands for in such a run, shape (7,), sum 1."""
-        replay = self._replay(cell, coefficients, self._at(rate_rps))
+        replay = self._replay(cell, coefficients, self.at(rate_rps))
         seconds: NDArray[np.float64] = replay.features(self.step_time(cell, coefficients)).sum(axis=0) * coefficients
         shares: NDArray[np.float64] = seconds / seconds.sum()
         return shares
@@ -119,7 +126,12 @@ class PacedSurface:
         """The step time with these coefficients, shape (7,), and the CUDA graphs of the cell."""
         return self._once.step_time(cell).with_coefficients(coefficients)
 
-    def _at(self, rate_rps: float) -> Workload:
+    def at_once(self) -> Workload:
+        """The workload with all its requests there from the start."""
+        return self.workload.model_copy(update={"arrival_s": None})
+
+    def at(self, rate_rps: float) -> Workload:
+        """The workload with its requests coming at a mean rate, in requests/s."""
         return self.workload.model_copy(update={"arrival_s": self._unit_s / rate_rps})
 
     def _replay(self, cell: Cell, coefficients: NDArray[np.float64], paced: Workload) -> Replay:

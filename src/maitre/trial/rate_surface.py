@@ -22,6 +22,10 @@ class RateSurface:
         self.paced = paced
         self.targets = tuple(targets)
 
+    def resampled(self, seed: int) -> RateSurface:
+        """The same for another sample of the traffic."""
+        return RateSurface(self.paced.resampled(seed), self.targets)
+
     def find(
         self,
         cell: Cell,

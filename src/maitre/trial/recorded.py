@@ -1,7 +1,7 @@
 """Answers from a recording: the steps' own times, and the schedule from an exact replay.
 
-Requests that came over HTTP did not arrive all at once, so that their schedule cannot be replayed exactly; then the
-figures come from the recorded steps and request times, like those of a measured run.
+A run over HTTP is recorded with the times of its requests; its figures come from these and from its steps, as they did
+when it was measured.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maitre.calibration import Calibration, fit_step_time, roofline_prior
 from maitre.calibration.served import unknown_prior
@@ -16,7 +15,8 @@ from maitre.kv_budget import kv_bytes_per_token
 from maitre.models import parse_model_config
 from maitre.recording import RecordedRun, Recording, load_recording, recorded_workload
 from maitre.records import Cell, Record, ServerConfig, Workload
-from maitre.simulator.replay import replay_arrivals, replay_at_once
+from maitre.simulator.replay import Replay, replay_arrivals, replay_at_once, replay_joining
+from maitre.simulator.rules import SchedulerRules
 from maitre.trial.recorded import num_columns_off, recorded_rules
 from maitre.vllm.defaults import capture_sizes
 
@@ -46,8 +46,7 @@ class ReplayReport(Record):
     model: str
     calibration: str
     open_loop: bool
-    """Requests arrived over time, if only over the fraction of a second that a burst needs over HTTP: so the schedule
-    depends on how long steps take and cannot be exact."""
+    """Requests were sent at their own times, so the schedule depends on how long steps take and cannot be exact."""
     cells: tuple[ReplayedCell, ...]
     mean_abs_error: float
     """Mean of |predicted / recorded − 1| over the cells that were not calibrated on."""
@@ -81,7 +80,7 @@ def replay_recording(path: Path, calibrate_on: Sequence[Cell]) -> ReplayReport:
         gpu=recording.gpu,
         model=recording.model,
         calibration=calibration.summary,
-        open_loop=workload.arrival_s is not None or any(run.requests is not None for run in runs),
+        open_loop=workload.arrival_s is not None,
         cells=cells,
         mean_abs_error=float(np.mean(errors)) if errors else 0.0,
         max_abs_error=float(np.max(errors)) if errors else 0.0,
@@ -125,16 +124,20 @@ def predict_s(calibration: Calibration, run: RecordedRun) -> float:
     return float(calibration.step_time.steps_s(run.columns).sum())
 
 
-def _as_it_arrived(workload: Workload, arrival_s: NDArray[np.float64]) -> Workload:
-    """The requests in the order in which the server saw them in one run, with these times.
+def _replay(workload: Workload, rules: SchedulerRules, calibration: Calibration, run: RecordedRun) -> Replay:
+    """All at once; or each request at the time at which the recorded server saw it.
 
-    Args:
-        workload: the requests.
-        arrival_s: shape (requests,), on any clock.
+    A burst that came over HTTP joins while the first steps run, and the record says before which of them each request
+    did: that schedule is exact, too.
     """
+    if run.requests is None:
+        if workload.arrival_s is None:
+            return replay_at_once(workload, rules)
+        return replay_arrivals(workload, rules, calibration.step_time)
+    arrival_s = run.requests["arrival_s"]
     order = np.argsort(arrival_s, kind="stable")
     hashes = workload.prefix_hashes
-    return workload.model_copy(
+    as_it_came = workload.model_copy(
         update={
             "prompt_tokens": workload.prompt_tokens[order],
             "output_tokens": workload.output_tokens[order],
@@ -142,6 +145,9 @@ def _as_it_arrived(workload: Workload, arrival_s: NDArray[np.float64]) -> Worklo
             "prefix_hashes": None if hashes is None else tuple(hashes[index] for index in order),
         }
     )
+    if workload.arrival_s is not None:
+        return replay_arrivals(as_it_came, rules, calibration.step_time)
+    return replay_joining(as_it_came, rules, np.searchsorted(run.columns["schedule_start_s"], arrival_s[order]))
 
 
 def _replay_cell(
@@ -149,14 +155,9 @@ def _replay_cell(
 ) -> ReplayedCell:
     recorded = run.recorded
     rules = recorded_rules(recording, recorded.cell, recorded.num_gpu_blocks)
-    if run.requests is not None:
-        workload = _as_it_arrived(workload, run.requests["arrival_s"])
-    if workload.arrival_s is None:
-        replay = replay_at_once(workload, rules)
-        predicted_s = float(replay.steps_s(calibration.step_time).sum())
-    else:
-        replay = replay_arrivals(workload, rules, calibration.step_time)
-        predicted_s = float(replay.step_end_s[-1]) if replay.step_end_s is not None else 0.0
+    replay = _replay(workload, rules, calibration, run)
+    ends = replay.step_end_s
+    predicted_s = replay.steps_s(calibration.step_time).sum() if ends is None else ends[-1]
     return ReplayedCell(
         max_num_seqs=recorded.max_num_seqs,
         max_num_batched_tokens=recorded.max_num_batched_tokens,
@@ -166,7 +167,7 @@ def _replay_cell(
         recorded_num_steps=len(run.step_end_s),
         recorded_num_preemptions=int(run.columns["num_preemptions"].sum()),
         num_columns_off=num_columns_off(replay, run),
-        predicted_s=predicted_s,
+        predicted_s=float(predicted_s),
         recorded_s=float(run.step_end_s[-1]),
         calibrated_on=recorded.cell in calibrated_on,
     )

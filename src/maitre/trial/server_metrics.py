@@ -26,7 +26,7 @@ SCRAPE_S = 1.0
 SETTLE_S = 5.0
 """How long counters may lag behind the last answer."""
 LATE_S = 2.0
-"""How old a gauge may be: it is set by the engine's last step, and asked for every `SCRAPE_S`."""
+"""How old a gauge may be when it is asked for: the engine's steps set it, and tokens take time to the client."""
 
 _SAMPLE = re.compile(r"^(vllm:[\w:]+?)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -48,7 +48,9 @@ class MetricsSample:
     """One look. None: the server does not show it."""
 
     time_s: float
-    """On the machine's monotonic clock."""
+    """When the answer was there, on the machine's monotonic clock."""
+    wait_s: float = 0.0
+    """How long it took."""
     num_running: float | None = None
     num_waiting: float | None = None
     kv_usage: float | None = None
@@ -68,8 +70,14 @@ class MetricsSample:
         return int(text) if text.isdecimal() else None
 
 
-def parse_metrics(text: str, time_s: float) -> MetricsSample:
-    """Read a scrape of `/metrics`; negative gauges and those that are no numbers are passed over."""
+def parse_metrics(text: str, time_s: float, wait_s: float = 0.0) -> MetricsSample:
+    """Read a scrape of `/metrics`; negative gauges and those that are no numbers are passed over.
+
+    Args:
+        text: the answer.
+        time_s: when it was there, on the machine's monotonic clock.
+        wait_s: how long it took.
+    """
     families: dict[str, list[float]] = {}
     cache_config: dict[str, str] = {}
     for line in text.splitlines():
@@ -82,7 +90,7 @@ def parse_metrics(text: str, time_s: float) -> MetricsSample:
         elif number is not None:
             families.setdefault(name, []).append(number)
     sums = {field: _first(families, names, sum) for field, names in _SUMS.items()}
-    return MetricsSample(time_s, kv_usage=_first(families, _KV_USAGE, max), cache_config=cache_config, **sums)
+    return MetricsSample(time_s, wait_s, kv_usage=_first(families, _KV_USAGE, max), cache_config=cache_config, **sums)
 
 
 def scrape(base_url: str, api_key: str | None) -> MetricsSample:
@@ -91,8 +99,10 @@ def scrape(base_url: str, api_key: str | None) -> MetricsSample:
     Raises:
         SystemFailure: no answer.
     """
+    asked_s = time.monotonic()
     answer = get(f"{base_url}/metrics", api_key)
-    return parse_metrics(answer.body.decode("utf-8", errors="replace"), time.monotonic())
+    now_s = time.monotonic()
+    return parse_metrics(answer.body.decode("utf-8", errors="replace"), now_s, now_s - asked_s)
 
 
 def settled(base_url: str, api_key: str | None, before: MetricsSample, num_sent: int) -> MetricsSample:
@@ -180,9 +190,10 @@ class ServerSide:
 
 
 def _surplus(sample: MetricsSample, result: LoadResult) -> int:
-    """Requests on the server beyond ours; a gauge may be `LATE_S` old, so all of ours since then count."""
+    """Requests on the server beyond ours; a gauge may be `LATE_S` old when it is asked for: all since then count."""
     now_s = sample.time_s - result.start_s
-    ours = sum(o.sent_s <= now_s and (o.last_token_s or math.inf) >= now_s - LATE_S for o in result.outcomes)
+    since_s = now_s - sample.wait_s - LATE_S
+    ours = sum(o.sent_s <= now_s and (o.last_token_s or math.inf) >= since_s for o in result.outcomes)
     return round((sample.num_running or 0) + (sample.num_waiting or 0)) - ours
 
 

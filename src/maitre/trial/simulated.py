@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.calibration import Calibration
+from maitre.calibration.doubt import draw_cell_offsets
 from maitre.records import Cell, ServerConfig, Trial, Workload
 from maitre.simulator.replay import Replay, replay_arrivals
 from maitre.simulator.step_time import StepTime
 from maitre.simulator.surface import ReplayedSurface
 from maitre.trial.metrics import summarize
 from maitre.trial.run import replay_run
-
-LENGTH_OCTAVES = 2.0
-"""How far, in doublings of a dial, the simulator's error stays alike (modelling notes: 1 to 2)."""
 
 
 class SimulatedEngine:
@@ -54,17 +52,13 @@ class SimulatedEngine:
     ) -> NDArray[np.float64]:
         """The calibration's uncertainty carried to the cells, shape (num_draws, cells).
 
-        The coefficients are the same in every cell of a draw; what they do not explain is alike in neighbouring cells
-        (squared-exponential over the logarithms of the dials). Open loop: the schedule of the central coefficients is
-        kept, which holds as long as the server keeps busy.
+        The coefficients are the same in every cell of a draw; what they do not explain is alike in neighbouring cells.
+        Open loop: the schedule of the central coefficients is kept, which holds as long as the server keeps busy.
         """
         coefficients = self.calibration.draw_coefficients(num_draws, generator)
         central = self.calibration.step_time.coefficients
         sums = np.stack([self._replay(cell).features(self._surface.step_time(cell)).sum(axis=0) for cell in cells])
-        dials = np.log2([(cell.max_num_seqs, cell.max_num_batched_tokens) for cell in cells])
-        distance = np.sum((dials[:, None] - dials) ** 2, axis=-1)
-        alike = self.calibration.cell_sd**2 * np.exp(-distance / (2 * LENGTH_OCTAVES**2))
-        rest = generator.multivariate_normal(np.zeros(len(cells)), alike, num_draws, method="eigh")
+        rest = draw_cell_offsets(cells, self.calibration.cell_sd, num_draws, generator)
         draws: NDArray[np.float64] = np.log(coefficients @ sums.T) - np.log(sums @ central) + rest
         return draws
 

@@ -19,12 +19,9 @@ from maitre.trial.bench_command import BenchCommand
 from maitre.trial.bench_dataset import BenchDataset, write_dataset
 from maitre.trial.engine import Measurement, TrialFailure, Watch
 from maitre.trial.registry import ServerRegistry
-from maitre.trial.started import StartedProcess, start_process
+from maitre.trial.started import STOP_GRACE_S, StartedProcess, start_process
 from maitre.vllm.failures import classify_failure
 from maitre.vllm.log_text import log_lines
-
-STOP_GRACE_S = 20.0
-"""Between SIGTERM and SIGKILL, as for a server."""
 
 _ENGINE_LINE = re.compile(r"Initializing an? (?:V\d )?LLM engine \(v([^)]+)\) with config: .*?\bmax_seq_len=(\d+)")
 _SCRIPT_REMEDY = (
@@ -132,7 +129,7 @@ class VllmBenchEngine:
             if exit_code is None:
                 process.stop(STOP_GRACE_S)
             text = process.log_text()
-        runs = read_vllm_text(text, str(log_path)) if exit_code == 0 else []
+        runs = read_vllm_text(text, str(log_path))  # printed is measured, even if the engine then does not end well
         run = next((run for run in reversed(runs) if run.total_tokens_per_s or run.tokens_per_s), None)
         if run is None:
             raise TrialFailure(self._failure(cell, text, exit_code))

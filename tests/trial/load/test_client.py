@@ -126,7 +126,7 @@ def test_the_clients_own_condition_is_in_the_result(serving, make_load):
 def test_a_client_that_is_held_up_is_spoiled(serving, make_load):
     hold_all_threads = ctypes.PyDLL(None).usleep  # keeps the interpreter's lock
     with serving(first_token_s=0.6) as server:
-        result = send(make_load(1), server, on_progress=lambda progress: hold_all_threads(100_000) > 0)
+        result = send(make_load(1), server, on_progress=lambda progress: hold_all_threads(300_000) > 0)
     assert result.health.is_spoiled
     assert "event loop" in result.health.spoiled_by
 

@@ -15,6 +15,7 @@ import aiohttp
 
 from maitre.errors import SystemFailure, UsageError
 from maitre.trial.load.health import ClientHealth, HealthMeter
+from maitre.trial.load.interrupts import interrupts_deferred
 from maitre.trial.load.outcome import LoadProgress, LoadResult, RequestOutcome
 from maitre.trial.load.plan import LoadPlan
 from maitre.trial.load.request import Exchange, Target
@@ -126,7 +127,7 @@ class Load:
             await asyncio.sleep(self._start_s - time.monotonic())
             meter = HealthMeter()
             await _first_to_end(self._send_all(session), meter.tick(), self._tell(on_progress))
-            self._health = meter.health()
+            self._health = meter.health(is_streaming=self._plan.is_streaming)
 
     def _connector(self) -> aiohttp.TCPConnector:
         """Fresh connections without streaming: nobody watches their time, and none can meet the server closing it."""
@@ -210,13 +211,19 @@ async def _first_to_end(*work: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.contextmanager
 def _garbage_left_alone() -> Iterator[None]:
-    """Keep the collector off what exists already: looking through all prompts would stop the event loop."""
-    gc.collect()
+    """Keep the collector off what exists already: looking through all prompts would stop the event loop.
+
+    The connections of the run are collected at its end, with interrupts deferred: their destructors would swallow one.
+    """
+    with interrupts_deferred():
+        gc.collect()
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+        with interrupts_deferred():
+            gc.collect()
 
 
 @contextlib.contextmanager
