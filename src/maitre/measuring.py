@@ -17,6 +17,7 @@ from maitre.trial.engine import Engine, TrialFailure
 from maitre.trial.simulated import simulated_trial
 
 OnRun = Callable[[Trial | FailedTrial, StepRecord | None], None]
+OnDecision = Callable[[Decision], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class MeasuredRuns:
 class Measuring:
     """Measures what the search asks for, on one engine."""
 
-    def __init__(self, engine: Engine, search: Challenge, surface: ReplayedSurface, on_run: OnRun) -> None:
+    def __init__(
+        self, engine: Engine, search: Challenge, surface: ReplayedSurface, on_run: OnRun, on_decision: OnDecision
+    ) -> None:
         """Prepare.
 
         Args:
@@ -61,11 +64,13 @@ class Measuring:
             search: chooses, and learns.
             surface: the simulator.
             on_run: is told of every run, failed ones too.
+            on_decision: is told what the search makes of it, right after.
         """
         self._engine = engine
         self._search = search
         self._surface = surface
         self._on_run = on_run
+        self._on_decision = on_decision
         self.runs = MeasuredRuns()
 
     def resume(self, finished: Iterable[tuple[Trial, StepRecord | None]]) -> None:
@@ -101,12 +106,14 @@ class Measuring:
             if not self.runs.trials:
                 raise SystemFailure(f"the present cell {ask.cell} failed: {failure}", failed.remedy) from failure
             self._learn(ask, Told(ask.cell, None, failed=failed), expected_s)
+            self._on_decision(self.runs.decisions[-1])
             return
         trial, steps = measurement.trial, measurement.steps
         self._learn(ask, Told(ask.cell, trial.duration_s if trial else None, steps), expected_s)
         trial = trial or self._cut_short(ask.cell)
         self.runs.trials.append(trial)
         self._on_run(trial, steps)
+        self._on_decision(self.runs.decisions[-1])
 
     def _learn(self, ask: Ask, told: Told, expected_s: float | None) -> None:
         self._search.tell(told)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from maitre import __version__
 from maitre.calibration import Calibration, calibration_for
 from maitre.errors import DoesNotFitError
-from maitre.measuring import NO_LIMITS, Measuring, OnRun, RunLimits, measure_every
+from maitre.measuring import NO_LIMITS, Measuring, OnDecision, OnRun, RunLimits, measure_every
 from maitre.recording import StepRecord
 from maitre.records import (
     Cell,
@@ -131,6 +131,7 @@ def tune_measured(
     start_s: float = 0.0,
     finished: Iterable[tuple[Trial, StepRecord | None]] = (),
     on_run: OnRun = lambda _, __: None,
+    on_decision: OnDecision = lambda _: None,
 ) -> Study:
     """Measure what can still win until the answer is sure, and recommend a cell.
 
@@ -145,6 +146,7 @@ def tune_measured(
         start_s: seconds that a run costs beside its own time, such as the server's start.
         finished: runs of an earlier, interrupted study of the same question.
         on_run: is told of every run, failed ones too.
+        on_decision: is told what the search makes of it, right after.
 
     Raises:
         SystemFailure: the present cell could not be measured, so there is nothing to compare with.
@@ -153,7 +155,7 @@ def tune_measured(
         cells, server.cell, surface, prior, epsilon=goal.epsilon, delta=goal.delta, start_s=start_s,
         calm=lambda cell, theta: itl_p99_s(surface, cell, theta), seed=goal.seed,
     )  # fmt: skip
-    measuring = Measuring(engine, search, surface, on_run)
+    measuring = Measuring(engine, search, surface, on_run, on_decision)
     measuring.resume(finished)
     runs = measuring.run(limits)
     failed = {failure.cell for failure in runs.failed}

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
+    from rich.live import Live
     from rich.table import Table
 
-    from maitre.records import Cell, FailedTrial, Trial
+    from maitre.records import Cell, Decision, FailedTrial, Trial
 
 
 @contextmanager
@@ -33,35 +34,54 @@ def trial_progress(num_cells: int) -> Iterator[Callable[[Trial], None]]:
 
 @contextmanager
 def measured_progress(
-    cells: Sequence[Cell], finished: Sequence[Trial]
-) -> Iterator[Callable[[Trial | FailedTrial], None]]:
+    cells: Sequence[Cell], finished: Sequence[Trial], *, is_search: bool = False
+) -> Iterator[MeasuredProgress]:
     """The matrix filling in as cells are measured, with elapsed and remaining time; off a terminal a line a trial.
 
     Args:
         cells: all cells of the study.
         finished: trials that an earlier run has left.
+        is_search: not every cell will be measured.
     """
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
-    matrix = _Matrix(cells, finished)
+    matrix = _Matrix(cells, finished, is_search=is_search)
     with Live(matrix, console=console, transient=True, auto_refresh=console.is_terminal) as live:
+        yield MeasuredProgress(matrix, live, console)
 
-        def show(trial: Trial | FailedTrial) -> None:
-            matrix.add(trial)
-            if console.is_terminal:
-                live.refresh()
-            else:
-                console.print(_line(trial), highlight=False, soft_wrap=True)
 
-        yield show
+class MeasuredProgress:
+    """Told of every trial, and of what a search makes of it."""
+
+    def __init__(self, matrix: _Matrix, live: Live, console: Console) -> None:
+        self._matrix, self._live, self._console = matrix, live, console
+
+    def __call__(self, trial: Trial | FailedTrial) -> None:
+        """A trial is done."""
+        self._matrix.add(trial)
+        self._show(_line(trial))
+
+    def decide(self, decision: Decision) -> None:
+        """A search has learned from it."""
+        if decision.leader is not None and decision.probability is not None:
+            self._matrix.leader = f"{decision.leader} leads, surely good with {decision.probability:.0%}"
+            self._show(f"  {self._matrix.leader}")
+
+    def _show(self, line: str) -> None:
+        if self._console.is_terminal:
+            self._live.refresh()
+        else:
+            self._console.print(line, highlight=False, soft_wrap=True)
 
 
 class _Matrix:
     """Useful tokens/s of the cells so far."""
 
-    def __init__(self, cells: Sequence[Cell], finished: Sequence[Trial]) -> None:
+    def __init__(self, cells: Sequence[Cell], finished: Sequence[Trial], *, is_search: bool) -> None:
+        self.leader = ""
+        self._is_search = is_search
         self._cells = list(dict.fromkeys(cells))
         self._texts = {trial.cell: f"{trial.total_tokens_per_s:,.0f}" for trial in finished}
         self._num_before = len(self._texts)
@@ -99,6 +119,8 @@ class _Matrix:
         elapsed_s = time.monotonic() - self._start_s
         if not self._texts:
             return f"{len(self._cells)} cells; the server starts, {format_seconds(elapsed_s)}"
+        if self._is_search:
+            return f"{len(self._texts)} of {len(self._cells)} cells, {format_seconds(elapsed_s)}; {self.leader}"
         num_done, num_left = len(self._texts) - self._num_before, len(self._cells) - len(self._texts)
         left = f", about {format_seconds(elapsed_s / num_done * num_left)} to go" if num_done and num_left else ""
         return f"{len(self._texts)} of {len(self._cells)} cells, {format_seconds(elapsed_s)}{left}"
@@ -113,6 +135,8 @@ def _line(trial: Trial | FailedTrial) -> str:
         held = "met" if trial.attainment.met else "missed"
         share = f"{trial.attainment.share:.1%} of the requests within all of them"
         return f"{trial.cell}: targets {held} at {trial.arrival_rps:.3g} requests/s, {share}"
+    if trial.cut_short:
+        return f"{trial.cell}: cut short, it cannot win: about {trial.total_tokens_per_s:,.0f} useful tokens/s"
     speed = f"{trial.total_tokens_per_s:,.0f} useful tokens/s in {trial.duration_s:.1f} s"
     preemptions = "" if trial.num_preemptions is None else f", {trial.num_preemptions} preemptions"
     return f"{trial.cell}: {speed}{preemptions}"

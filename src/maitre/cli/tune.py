@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 TAKES: dict[str, frozenset[str]] = {
     "simulated": frozenset({"blocks", "open_loop"}),
     "recorded": frozenset(),
-    "live": frozenset({"serve_command", "blocks", "open_loop"}),
-    "restart": frozenset({"serve_command", "blocks", "open_loop"}),
+    "live": frozenset({"serve_command", "blocks", "open_loop", "client_latency"}),
+    "restart": frozenset({"serve_command", "blocks", "open_loop", "client_latency"}),
     "vllm-bench": frozenset({"serve_command"}),
     "attach": frozenset({"open_loop", "attach_dials", "api_key"}),
 }
@@ -46,6 +46,7 @@ def tune(
     engine: str = "simulated",
     blocks: Annotated[Count | None, Parameter(name=["--blocks", "--num-gpu-blocks"])] = None,
     open_loop: Annotated[bool, Parameter(negative="")] = False,
+    client_latency: Annotated[bool, Parameter(negative="")] = False,
     attach_dials: Path | None = None,
     api_key: str | None = None,
     study: Path | None = None,
@@ -66,6 +67,8 @@ def tune(
         not given.
     open_loop
         Requests come at the workload's own times; without it all are there at once, which measures capacity.
+    client_latency
+        Have a live server stream, and note the latencies that the client sees beside the server's own.
     attach_dials
         Directory that maitre's scheduler in an attached server uses; its dials are then turned, and not without.
     api_key
@@ -78,7 +81,7 @@ def tune(
     kind, _, place = engine.partition(":")
     _check_options(
         kind, serve_command=serve_command, blocks=blocks, open_loop=open_loop, scheduler=scheduler,
-        attach_dials=attach_dials, api_key=api_key,
+        attach_dials=attach_dials, api_key=api_key, client_latency=client_latency,
     )  # fmt: skip
     objective.check_engine(kind)
     match kind:
@@ -102,7 +105,7 @@ def tune(
 
             finished = tune_live.measure(
                 workload, server, grid, search, serve_command, blocks, study,
-                restart=kind == "restart", open_loop=open_loop,
+                restart=kind == "restart", open_loop=open_loop, client_latency=client_latency,
             )  # fmt: skip
         case "vllm-bench":
             from maitre.cli import tune_bench

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from maitre.cli.search_options import SearchOptions
     from maitre.cli.server_options import ServerOptions
     from maitre.cli.workload_options import WorkloadOptions
-    from maitre.measuring import OnRun
+    from maitre.measuring import OnDecision, OnRun
     from maitre.recording import StepRecord
     from maitre.records import Cell, FailedTrial, ServerConfig, Study, Trial, Workload
     from maitre.study import StudyDirectory
@@ -31,8 +30,10 @@ RESTART_S = 60.0
 def measure(
     workload: WorkloadOptions, options: ServerOptions, grid: GridOptions, search: SearchOptions,
     serve_command: str | None, blocks: int | None, path: Path | None, *, restart: bool, open_loop: bool,
+    client_latency: bool = False,
 ) -> Study:  # fmt: skip
     """Start the server, measure what is needed, and conclude. The same command resumes what was interrupted."""
+    from maitre.cli.measured_study import present_setting, question, question_path
     from maitre.cli.progress import measured_progress
     from maitre.cli.simulate import check_open_loop
     from maitre.records import Trial
@@ -42,13 +43,18 @@ def measure(
     from maitre.trial.live_options import LiveOptions
 
     command = ServeCommand.parse(shlex.split(serve_command or ""))
-    present = _present(grid, command, options)
+    present = present_setting(grid, command.flag, options)
     cells = listed_cells(grid, present)
     traffic = workload.load()
     check_open_loop(traffic, open_loop=open_loop)
-    asked = _asked(traffic, command, cells, blocks, restart=restart, open_loop=open_loop, seed=workload.seed)
-    directory, finished = StudyDirectory.resume(path or _study_path(traffic.name, asked), traffic, asked)
-    live = LiveOptions(restart=restart, open_loop=open_loop, seed=workload.seed, num_gpu_blocks=blocks)
+    live = LiveOptions(
+        restart=restart, open_loop=open_loop, seed=workload.seed, num_gpu_blocks=blocks, client_latency=client_latency
+    )
+    asked = question(
+        traffic, cells, command=str(command), num_gpu_blocks=blocks, restart=restart, open_loop=open_loop,
+        client_latency=client_latency, seed=workload.seed,
+    )  # fmt: skip
+    directory, finished = StudyDirectory.resume(path or question_path(traffic.name, "live", asked), traffic, asked)
     before = tuple(finished)
 
     def keep(trial: Trial | FailedTrial, steps: StepRecord | None) -> None:
@@ -60,11 +66,13 @@ def measure(
     with (
         directory,
         _recording(directory, traffic, finished, command, options, open_loop=open_loop),
-        measured_progress(cells, [trial for trial, _ in before]) as show,
+        measured_progress(
+            cells, [trial for trial, _ in before], is_search=search.search == "challenge" and not open_loop
+        ) as show,
     ):
         with LiveEngine(command, traffic, largest(cells), directory.path, live) as engine:
             server = server_config(engine, command, present, traffic)
-            study = _tune(engine, traffic, server, cells, search, live, before, keep)
+            study = _tune(engine, traffic, server, cells, search, live, before, keep, show.decide)
             path = directory.path / f"confirmation-{study.recommended}"
             if study.recommendation.worth_changing and search.confirm == "live":
                 study = _confirm(engine, study, path, traffic, asked, show)
@@ -97,7 +105,7 @@ def _confirm(
 
 def _tune(
     engine: LiveEngine, traffic: Workload, server: ServerConfig, cells: Sequence[Cell], search: SearchOptions,
-    live: LiveOptions, before: Sequence[tuple[Trial, StepRecord | None]], keep: OnRun,
+    live: LiveOptions, before: Sequence[tuple[Trial, StepRecord | None]], keep: OnRun, on_decision: OnDecision,
 ) -> Study:  # fmt: skip
     from maitre.calibration import served_prior
     from maitre.records import Cell
@@ -119,7 +127,7 @@ def _tune(
     )
     return tune_measured(
         engine, surface, prior, server, cells, goal, limits=search.limits(),
-        start_s=RESTART_S if live.restart else 0.0, finished=before, on_run=keep,
+        start_s=RESTART_S if live.restart else 0.0, finished=before, on_run=keep, on_decision=on_decision,
     )  # fmt: skip
 
 
@@ -143,29 +151,6 @@ def _recording(
                 write_recording(directory.path / "recording.json", *recorded)
 
 
-def _present(grid: GridOptions, command: ServeCommand, options: ServerOptions) -> Cell:
-    """The present setting: named, or in the command, or vLLM's default on a named GPU."""
-    from maitre.cli.grid_options import parse_cell
-    from maitre.errors import UsageError
-    from maitre.gpus import find_gpu
-    from maitre.vllm import default_cell
-
-    named = grid.present_cell()
-    if named is not None:
-        return named
-    seqs, tokens = command.flag("--max-num-seqs"), command.flag("--max-num-batched-tokens")
-    if seqs and tokens:
-        return parse_cell(f"{seqs}x{tokens}")
-    if options.gpu is None:
-        raise UsageError(
-            "the present setting is not known: vLLM's default depends on the GPU",
-            "add --present SEQSxTOKENS, or --gpu, or both flags to the command",
-        )
-    gpu = find_gpu(options.gpu)
-    length = options.model_len() or 2**20
-    return default_cell(options.vllm_version, gpu.name, gpu.memory_bytes, length)
-
-
 def listed_cells(grid: GridOptions, present: Cell) -> list[Cell]:
     """The present setting and the two lists.
 
@@ -187,33 +172,6 @@ def largest(cells: list[Cell]) -> Cell:
         max_num_seqs=max(cell.max_num_seqs for cell in cells),
         max_num_batched_tokens=max(cell.max_num_batched_tokens for cell in cells),
     )
-
-
-def _asked(
-    traffic: Workload, command: ServeCommand, cells: list[Cell], blocks: int | None, **flags: Any
-) -> dict[str, Any]:
-    """Everything that decides the trials."""
-    digest = hashlib.sha256(traffic.model_dump_json().encode()).hexdigest()
-    return {
-        "workload_sha256": digest,
-        "command": str(command),
-        "cells": [str(cell) for cell in dict.fromkeys(cells)],
-        "num_gpu_blocks": blocks,
-        **flags,
-    }
-
-
-def _study_path(workload_name: str, asked: dict[str, Any]) -> Path:
-    """The directory of this question; another one when the question has its answer already."""
-    from datetime import datetime
-    from json import dumps
-
-    from maitre.study import is_open, new_study_path
-
-    fresh = new_study_path(workload_name, datetime.now().astimezone())
-    digest = hashlib.sha256(dumps(asked).encode()).hexdigest()[:8]
-    same = fresh.with_name(f"{fresh.name.rsplit('-', 2)[0]}-live-{digest}")
-    return same if is_open(same) else fresh
 
 
 def server_config(engine: LiveEngine, command: ServeCommand, present: Cell, traffic: Workload) -> ServerConfig:

@@ -35,7 +35,8 @@ def confirmation_words(confirmation: Confirmation) -> str:
 def _measured(decision: Decision) -> str:
     if decision.failed:
         return f"failed: {decision.failed}"
-    return f"{decision.measured_s:.1f} s{', cut short' if decision.cut_short else ''}"
+    rate = f" at {decision.rate_rps:.3g}/s" if decision.rate_rps else ""
+    return f"{decision.measured_s:.1f} s{rate}{', cut short' if decision.cut_short else ''}"
 
 
 def _expected(decision: Decision) -> str:

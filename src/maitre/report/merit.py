@@ -83,6 +83,12 @@ def ends_rate(trial: Trial) -> str:
     return "" if trial.highest_rate is None else trial.highest_rate.bound_by
 
 
+def confirmed_rate(trial: Trial) -> str:
+    """The same for the rate that a real server has held."""
+    found = trial.highest_rate
+    return "" if found is None or found.confirmed_rps is None else f"{found.confirmed_rps:.3g}"
+
+
 def tightest(trial: Trial) -> str:
     """The percentiles that targets speak of; empty without targets."""
     held = trial.attainment.by_target if trial.attainment else ()

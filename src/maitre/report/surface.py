@@ -16,6 +16,7 @@ from maitre.report.decisions import confirmation_words, decisions_table
 from maitre.report.drift import drift_table
 from maitre.report.merit import (
     best_name,
+    confirmed_rate,
     ends_rate,
     figure,
     gain_words,
@@ -165,6 +166,7 @@ def _goodput(trial: Trial) -> str:
 
 _FIGURES: dict[str, Callable[[Trial], str]] = {
     "highest rate": highest_rate,
+    "  met by a run at": confirmed_rate,
     "  which ends by": ends_rate,
     "useful tokens/s": lambda trial: f"{trial.total_tokens_per_s:,.0f}",
     "  while steady": _steady,
@@ -173,6 +175,8 @@ _FIGURES: dict[str, Callable[[Trial], str]] = {
     "TTFT p50/p95/p99": lambda trial: _latency(trial.ttft_s),
     "ITL p50/p95/p99": lambda trial: _latency(trial.itl_s),
     "TPOT p50/p95/p99": lambda trial: _latency(trial.tpot_s) if trial.tpot_s else "",
+    "  TTFT at the client": lambda trial: _latency(trial.client_ttft_s) if trial.client_ttft_s else "",
+    "  ITL at the client": lambda trial: _latency(trial.client_itl_s) if trial.client_itl_s else "",
     "longest ITL": lambda trial: format_seconds(trial.itl_s.max) if trial.itl_s else "none",
     "of the targets": tightest,
     "within targets": _within_targets,

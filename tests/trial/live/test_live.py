@@ -8,6 +8,7 @@ from maitre.recording import RunRecord
 from maitre.records import Cell
 from maitre.trial import TrialFailure, loaded_server
 from maitre.trial.dials import dial_directory
+from maitre.trial.load import processes
 from maitre.trial.server import ServerError
 
 
@@ -166,3 +167,24 @@ def test_the_client_takes_latencies_down_when_asked(make_engine):
     assert trial.client_ttft_s.p50 > 0
     assert trial.client_itl_s is not None
     assert trial.ttft_s.p50 <= trial.client_ttft_s.max
+
+
+def test_where_one_process_does_not_follow_the_stream_there_are_several(make_engine, monkeypatch, tmp_path):
+    asked, drive = [], loaded_server.drive_in_processes
+
+    def spy(*words, num_processes, **options):
+        asked.append(num_processes)
+        return drive(*words, num_processes=num_processes, **options)
+
+    monkeypatch.setattr(loaded_server, "drive_in_processes", spy)
+    monkeypatch.setattr(processes, "TOKENS_PER_S", 100)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with make_engine(client_latency=True, step_s=0.01) as engine:
+        trial = engine.measure(cell(16, 512)).trial
+        short = engine.measure(cell(2, 256), lambda _: True)
+        whole = engine.measure(cell(16, 512))
+    assert asked[:3] == [1, 2, 2]  # nothing is known before the warm-up
+    assert trial.client_ttft_s.p50 > 0
+    assert short.trial is None
+    assert len(whole.steps.requests["last_token_s"]) == 40
+    assert starts(tmp_path) == ["start-1"]
