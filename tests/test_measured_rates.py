@@ -60,12 +60,12 @@ class Server:
         return Measurement(summarize(run, workload, engine="live", targets=TARGETS if is_paced else ()), steps)
 
 
-def tune(server, cells=(SMOOTH, FEW), prior=VAGUE, **options):
+def tune(server, cells=(SMOOTH, FEW), prior=VAGUE, targets=TARGETS, **options):
     schedules = ReplayedSurface(WORKLOAD, SERVER, prior.step_time, lambda _: POOL)
     paced = PacedSurface(WORKLOAD, SERVER, prior.step_time, lambda _: POOL)
     goal = Goal(epsilon=0.05)
     return tune_measured_rate(
-        server.measure, schedules, paced, prior, SERVER, cells, TARGETS, goal, engine="live", **options
+        server.measure, schedules, paced, prior, SERVER, cells, targets, goal, engine="live", **options
     )
 
 
@@ -162,3 +162,13 @@ def test_a_limit_ends_the_search_and_says_so():
     study = tune(Server(), cells=(SMOOTH,), limits=RunLimits(max_trials=2))
     assert study.recommendation.num_measured == 2
     assert {"not-sure-yet", "rate-not-confirmed"} & {finding.code for finding in study.findings}
+
+
+def test_a_short_run_above_the_capacity_proves_nothing():
+    """Lenient targets are met by a hundred requests at any rate; the answer is the capacity all the same."""
+    lenient = parse_latency_targets(["ttft_p95=10min"])
+    server = Server()
+    study = tune(server, cells=(), targets=lenient)
+    highest = study.cells[0].highest_rate
+    assert highest.bound_by == "capacity"
+    assert highest.rate_rps <= highest.capacity_rps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import sys
 import zlib
@@ -14,45 +15,66 @@ from maitre.errors import InputError, SystemFailure
 _GZIP = b"\x1f\x8b"
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, max_bytes: int | None = None) -> bytes:
     """The bytes of a file that exists and is not empty.
 
+    Args:
+        path: the file.
+        max_bytes: refuse a longer one without reading all of it.
+
     Raises:
-        InputError: the file is missing, a directory or empty.
+        InputError: the file is missing, a directory, empty or too long.
         SystemFailure: the disk or the permissions refuse.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(-1 if max_bytes is None else max_bytes + 1)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", "check the path") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a directory, a file was expected", "name the file inside it") from None
     except OSError as error:
         raise SystemFailure(f"{path}: cannot be read ({error.strerror})", "check permissions and the disk") from error
-    if not content.strip():
+    _check_size(len(content), str(path), max_bytes)
+    if not content[:4096].strip() and not content.strip():
         raise InputError(f"{path}: the file is empty", "write it again, or name another file")
     return content
 
 
-def read_content(path: str, source: str) -> bytes:
+def read_content(path: str, source: str, max_bytes: int | None = None) -> bytes:
     """The bytes of a file, or of stdin for `-`; gzip is unpacked.
 
     Args:
         path: as the user wrote it.
         source: what to call it in a message.
+        max_bytes: refuse more, before or after unpacking, without holding it in memory.
 
     Raises:
-        InputError: as `read_bytes`, or the gzip data is broken.
+        InputError: as `read_bytes`, the gzip data is broken, or there is too much.
     """
-    content = sys.stdin.buffer.read() if path == "-" else read_bytes(Path(path))
+    if path == "-":
+        content = sys.stdin.buffer.read(-1 if max_bytes is None else max_bytes + 1)
+    else:
+        content = read_bytes(Path(path), max_bytes)
     if content.startswith(_GZIP):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{source}: the gzip data is corrupt or truncated", "write the file again") from None
-    if not content.strip():
+        content = _unpack(content, source, max_bytes)
+    _check_size(len(content), source, max_bytes)
+    if not content[:4096].strip() and not content.strip():
         raise InputError(f"{source}: the file is empty", "write it again, or name another file")
     return content
+
+
+def _unpack(content: bytes, source: str, max_bytes: int | None) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked:
+            return unpacked.read(-1 if max_bytes is None else max_bytes + 1)
+    except (OSError, EOFError, zlib.error):
+        raise InputError(f"{source}: the gzip data is corrupt or truncated", "write the file again") from None
+
+
+def _check_size(num_bytes: int, source: str, max_bytes: int | None) -> None:
+    if max_bytes is not None and num_bytes > max_bytes:
+        raise InputError(f"{source}: more than {max_bytes / 2**30:.3g} GiB", "take a part of it, such as a busy hour")
 
 
 def read_text(path: Path) -> str:

@@ -139,7 +139,7 @@ class Measuring:
     def predicted(self, cell: Cell) -> Trial:
         """The simulator's figures of a cell, at the pace that all runs so far speak for."""
         coefficients = self._search.posterior.coefficients
-        step_time = self._surface.step_time(cell).with_coefficients(coefficients)
+        step_time = self._surface.step_time(cell, coefficients)
         return simulated_trial(self._surface, cell, step_time, duration_s=self._search.expected_s(cell))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maitre.calibration import Calibration, calibration_for
+from maitre.calibration import Calibration, calibration_for, step_time_factors
 from maitre.calibration.doubt import leading_directions
 from maitre.errors import DoesNotFitError, UsageError
 from maitre.records import Cell, KvBudget, Objective, Study, Trial, Workload
@@ -70,6 +70,7 @@ class _Question:
         here = PacedSurface(
             self.workload, self.setup.server, self.calibration.step_time,
             lambda cell: self.budgets[cell].num_gpu_blocks, seed=self.goal.seed,
+            factors=step_time_factors(self.setup.model, self.setup.gpu, self.setup.server),
         )  # fmt: skip
         return [here, *(here.resampled(self.goal.seed + number) for number in range(1, NUM_SAMPLES + 1))]
 
@@ -121,7 +122,7 @@ def tune_rate(
         near = nearest(cell, found)
         highest = surfaces[0].find(cell, asked.coefficients, found[near] if near else None)
         found[cell], crossings[cell] = highest.rate_rps, highest.crossing_rps
-        return surfaces[0].trial(cell, asked.coefficients, highest)
+        return surfaces[0].trial(highest)
 
     trials = _answer_all(asked, answer, on_trial)
     objective = Objective(

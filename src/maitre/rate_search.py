@@ -151,10 +151,10 @@ class RateSearch:
     def rate(self, cell: Cell) -> float:
         """The highest rate of a cell, as far as is known, in requests/s.
 
-        What is foretold, but no less than a rate at which a run met the targets, and below one at which a run missed
-        them; a run that the load generator spoiled does not count as one.
+        What is foretold, but no less than a rate below the capacity at which a run met the targets, and below one at
+        which a run missed them; a run that the load generator spoiled does not count as one.
         """
-        confirmed_rps = self.confirmed_rps(cell) or 0.0
+        confirmed_rps = min(self.confirmed_rps(cell) or 0.0, self.known.found[cell].capacity_rps)
         tried = [trial for trial in self.paced.get(cell, []) if not _is_met(trial) and not trial.spoiled_by]
         missed = [t.arrival_rps for t in tried if t.arrival_rps and t.arrival_rps > confirmed_rps]
         return max(confirmed_rps, min([self.known.found[cell].rate_rps, *(LOWER * rate_rps for rate_rps in missed)]))
@@ -177,16 +177,15 @@ class RateSearch:
 
         Those of its run that met the targets at the highest rate, else of its last run at a rate, else the simulator's.
         """
-        theta = self.known.coefficients[cell]
         highest = HighestRate(
             rate_rps=self.rate(cell),
             bound_by=str(self.known.found[cell].bound_by or "capacity"),
-            capacity_rps=self.rates.paced.capacity_rps(cell, theta),
+            capacity_rps=self.known.found[cell].capacity_rps,
             confirmed_rps=self.confirmed_rps(cell),
         )
         runs = self.paced.get(cell)
         if not runs:
-            return self.rates.trial(cell, theta, self.known.found[cell]).model_copy(update={"highest_rate": highest})
+            return self.rates.trial(self.known.found[cell]).model_copy(update={"highest_rate": highest})
         shown = max(runs, key=lambda trial: (_is_met(trial), trial.arrival_rps if _is_met(trial) else 0.0))
         return shown.model_copy(update={"highest_rate": highest})
 
@@ -226,7 +225,7 @@ class RateSearch:
         cell = min(self._alive, key=lambda c: c.max_num_batched_tokens) if is_stream else self.baseline
         if cell in self.paced or cell in self._out:
             return None
-        rate_rps = LITTLE * self.rates.paced.capacity_rps(cell, self.known.coefficients[cell])
+        rate_rps = LITTLE * self.known.found[cell].capacity_rps
         return RateAsk(cell, rate_rps, "no cell is foretold to meet the targets: one of them with little traffic")
 
     def _confirmation(self, leader: Cell) -> RateAsk | None:

@@ -32,16 +32,29 @@ class Setup:
         Raises:
             DoesNotFitError: the model leaves no room for a pool.
         """
-        if self.num_gpu_blocks is not None:
-            return kv_budget_from_blocks(
-                self.num_gpu_blocks,
-                self.server.block_size,
-                self.model,
-                kv_cache_dtype=self.server.kv_cache_dtype,
-                tensor_parallel_size=self.server.tensor_parallel_size,
-                dtype=self.server.dtype,
-            )
-        return estimate_kv_budget(self.model, self.gpu, self.server.at(cell))
+        if self.num_gpu_blocks is None:
+            return estimate_kv_budget(self.model, self.gpu, self.server.at(cell))
+        config, num_gpu_blocks = self.server.at(cell), self.num_gpu_blocks
+        if cell.flags:
+            num_gpu_blocks = round(num_gpu_blocks * self.pool_ratio(cell))
+        return kv_budget_from_blocks(
+            num_gpu_blocks,
+            config.block_size,
+            self.model,
+            kv_cache_dtype=config.kv_cache_dtype,
+            tensor_parallel_size=config.tensor_parallel_size,
+            dtype=config.dtype,
+        )
+
+    def pool_ratio(self, cell: Cell) -> float:
+        """How much larger the flags of a cell make the KV pool, in blocks, as it is estimated.
+
+        Raises:
+            DoesNotFitError: one of the two leaves no room for a pool.
+        """
+        plain = self.server.at(cell.model_copy(update={"flags": ()}))
+        with_flags = estimate_kv_budget(self.model, self.gpu, self.server.at(cell))
+        return with_flags.num_gpu_blocks / estimate_kv_budget(self.model, self.gpu, plain).num_gpu_blocks
 
     def kv_budgets(self, cells: Sequence[Cell]) -> tuple[dict[Cell, KvBudget], dict[Cell, DoesNotFitError]]:
         """The KV pools, and the cells that leave no room for one.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre import __version__
-from maitre.calibration import Calibration, calibration_for
+from maitre.calibration import Calibration, calibration_for, step_time_factors
 from maitre.errors import DoesNotFitError
 from maitre.measuring import NO_LIMITS, Measuring, OnDecision, OnRun, RunLimits, measure_every
 from maitre.recording import StepRecord
@@ -89,9 +89,11 @@ def tune_simulated(
     budgets, infeasible = setup.kv_budgets([*cells, setup.server.cell])
     per_token = next(iter(budgets.values())).kv_bytes_per_token or 0
     calibration = calibration_for(setup.model, setup.gpu, setup.server, per_token)
+    factors = step_time_factors(setup.model, setup.gpu, setup.server)
     engine = SimulatedEngine(
-        workload, setup.server, calibration, lambda cell: budgets[cell].num_gpu_blocks, open_loop=open_loop
-    )
+        workload, setup.server, calibration, lambda cell: budgets[cell].num_gpu_blocks, open_loop=open_loop,
+        factors=factors,
+    )  # fmt: skip
     trials = []
     for cell in budgets:
         try:
@@ -107,7 +109,7 @@ def tune_simulated(
     if goal.drift:
         drift = drift_losses(
             workload, setup.server, calibration.step_time, lambda cell: budgets[cell].num_gpu_blocks,
-            [trial.cell for trial in trials], answer.plateau,
+            [trial.cell for trial in trials], answer.plateau, factors,
         )  # fmt: skip
         robust = most_robust(drift)
         pick = calmest([trial for trial in trials if trial.cell in robust]).cell
@@ -129,6 +131,7 @@ def tune_measured(
     *,
     limits: RunLimits = NO_LIMITS,
     start_s: float = 0.0,
+    switch_s: float = 0.0,
     finished: Iterable[tuple[Trial, StepRecord | None]] = (),
     on_run: OnRun = lambda _, __: None,
     on_decision: OnDecision = lambda _: None,
@@ -144,6 +147,7 @@ def tune_measured(
         goal: how good, and how sure.
         limits: end the search though the answer is not sure.
         start_s: seconds that a run costs beside its own time, such as the server's start.
+        switch_s: seconds that it costs more if its flags are not those of the run before.
         finished: runs of an earlier, interrupted study of the same question.
         on_run: is told of every run, failed ones too.
         on_decision: is told what the search makes of it, right after.
@@ -152,7 +156,7 @@ def tune_measured(
         SystemFailure: the present cell could not be measured, so there is nothing to compare with.
     """
     search = Challenge(
-        cells, server.cell, surface, prior, epsilon=goal.epsilon, delta=goal.delta, start_s=start_s,
+        cells, server.cell, surface, prior, epsilon=goal.epsilon, delta=goal.delta, start_s=start_s, switch_s=switch_s,
         calm=lambda cell, theta: itl_p99_s(surface, cell, theta), seed=goal.seed,
     )  # fmt: skip
     measuring = Measuring(engine, search, surface, on_run, on_decision)
@@ -169,10 +173,11 @@ def tune_measured(
     ]
     pick, drift = search.recommend(), list[DriftLoss]()
     if goal.drift and len(sure := search.sure_and_measured) > 1:
-        step_time = surface.step_time(server.cell).with_coefficients(search.posterior.coefficients)
+        step_time = surface.step_time(server.cell, search.posterior.coefficients)
         drift = drift_losses(
-            surface.workload, server, step_time, lambda cell: surface.rules(cell).num_gpu_blocks, search.cells, sure
-        )
+            surface.workload, server, step_time, lambda cell: surface.rules(cell).num_gpu_blocks, search.cells, sure,
+            surface.factors,
+        )  # fmt: skip
         robust = most_robust(drift)
         pick = pick if pick in robust else calmest([trial for trial in trials if trial.cell in robust]).cell
     answer = recommend(
@@ -226,7 +231,7 @@ def tune_grid(
 
 def itl_p99_s(surface: ReplayedSurface, cell: Cell, coefficients: NDArray[np.float64]) -> float:
     """The simulator's p99 inter-token latency of a cell, in seconds; coefficients of shape (7,)."""
-    trial = simulated_trial(surface, cell, surface.step_time(cell).with_coefficients(coefficients))
+    trial = simulated_trial(surface, cell, surface.step_time(cell, coefficients))
     return trial.itl_s.p99 if trial.itl_s else 0.0
 
 

@@ -199,8 +199,8 @@ TUNE = {
     "recording-missing": (("--engine", "recorded:r.json"), "r.json: no such file"),
     "recording-nameless": (("--engine", "recorded:"), "is a directory"),
     "recording-and-flag": (("--watermark", "0.1", *ENGINE), "its own scheduler flags"),
-    "recording-and-blocks": (("--num-gpu-blocks", "100", *ENGINE), "its own scheduler flags"),
-    "recording-and-times": (("--open-loop", *ENGINE), "its own scheduler flags"),
+    "recording-and-blocks": (("--num-gpu-blocks", "100", *ENGINE), "does not take --blocks"),
+    "recording-and-times": (("--open-loop", *ENGINE), "does not take --open-loop"),
     "recording-and-auto": (("--grid", "auto", *ENGINE), "a recording has a fixed grid"),
     "recording-other-grid": (("--max-num-seqs", "7", *ENGINE), "no recorded cell is on this grid"),
     "recording-other-cell": (("--present", "5x5000", *ENGINE), "5x5000 was not recorded"),
@@ -255,7 +255,6 @@ def test_a_replay_that_cannot_be(complaint, arguments, said):
     [
         *(({"num_gpu_blocks": 1}, "num_gpu_blocks"), ({"num_gpu_blocks": 20}, "larger than the KV pool")),
         *(
-            ({"gpu": "FOO"}, "GPU 'FOO' is not known"),
             ({"vllm_version": "new"}, "not a version"),
             ({"cells": []}, "cells"),
         ),
@@ -268,6 +267,16 @@ def test_a_recording_of_a_server_that_cannot_be(complaint, tmp_path, verb, chang
     recording = path if verb == ("replay",) else f"recorded:{path}"
     study = () if verb == ("replay",) else ("--study", "s")
     assert said in complaint(*verb, recording, *study)
+
+
+def test_a_recording_of_a_gpu_that_nobody_knows_needs_the_present_setting(complaint, run, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(json.loads(RECORDING.read_text()) | {"gpu": "FOO"}))
+    shutil.copy(RECORDING.with_suffix(".npz"), path.with_suffix(".npz"))
+    assert "--present" in complaint("tune", "--engine", f"recorded:{path}", "--study", "s")
+    code, out, _ = run("replay", path)
+    assert code == 0
+    assert "not known on FOO" in out
 
 
 @pytest.mark.parametrize("verb", ["simulate", "tune", "replay"])

@@ -1,5 +1,7 @@
 """Highest rates of cells in the simulator."""
 
+from dataclasses import replace
+
 import pytest
 
 from maitre.calibration import shipped_calibrations
@@ -26,13 +28,13 @@ def surface(*targets, spec="lognormal:400:0.6:60:0.6", num_requests=200):
 def test_the_rate_meets_the_targets_and_a_little_more_does_not():
     rates = surface("ttft_p95=200ms", "itl_p99=30ms")
     found = rates.find(cell(32, 1024), THETA)
-    trial = rates.trial(cell(32, 1024), THETA, found)
+    trial = rates.trial(found)
     assert trial.attainment.met
     assert trial.highest_rate.rate_rps == found.rate_rps > 0
     assert trial.highest_rate.bound_by in {"ttft_p95=200ms", "itl_p99=30ms"}
     assert trial.attainment.share_low < trial.attainment.share
     above = rates.paced.run(cell(32, 1024), THETA, found.rate_rps * 1.011)
-    assert not rates.trial(cell(32, 1024), THETA, found.__class__(1, 1, None, above, 1)).attainment.met
+    assert not rates.trial(replace(found, run=above)).attainment.met
 
 
 def test_smaller_prompt_chunks_keep_the_stream_smooth_at_higher_rates():
@@ -57,7 +59,7 @@ def test_the_guess_hardly_changes_the_answer():
 def test_a_target_that_no_rate_meets():
     rates = surface("ttft_p95=1ms")
     found = rates.find(cell(8, 1024), THETA)
-    trial = rates.trial(cell(8, 1024), THETA, found)
+    trial = rates.trial(found)
     assert trial.highest_rate.rate_rps == 0
     assert trial.highest_rate.bound_by == "ttft_p95=1ms"
     assert trial.attainment.by_target[0].value_s > 0.001
@@ -68,7 +70,7 @@ def test_without_a_tight_target_the_capacity_ends_it():
     found = rates.find(cell(8, 1024), THETA)
     assert found.bound_by is None
     assert found.rate_rps == pytest.approx(rates.paced.capacity_rps(cell(8, 1024), THETA))
-    assert rates.trial(cell(8, 1024), THETA, found).highest_rate.bound_by == "capacity"
+    assert rates.trial(found).highest_rate.bound_by == "capacity"
 
 
 def test_near_is_counted_in_doublings():

@@ -1,4 +1,4 @@
-"""`maitre tune --slo` against a real vLLM on a CPU: runs at a rate of their own, and a rate that one of them has met."""
+"""`maitre tune --slo` against a real vLLM on a CPU: runs at chosen rates, one of which has met the targets."""
 
 import json
 import os
@@ -43,17 +43,15 @@ def test_a_rate_is_foretold_and_a_run_at_that_rate_meets_the_targets(vllm, tmp_p
         return json.loads(done.stdout), json.loads((tmp_path / "study/study.json").read_text())
 
     answer, study = run()
-    assert answer["recommended"]["max_num_seqs"] == 16
-    assert answer["gain"] > 0.5
+    few, many = (next(cell for cell in study["cells"] if cell["max_num_seqs"] == seqs) for seqs in (2, 16))
+    assert many["highest_rate"]["rate_rps"] > few["highest_rate"]["rate_rps"]
     rates = [decision["rate_rps"] for decision in study["decisions"]]
     assert rates[0] is None
     assert all(rates[1:])
-    chosen = next(cell for cell in study["cells"] if cell["max_num_seqs"] == 16)
-    assert chosen["engine"] == "live"
-    assert chosen["attainment"]["met"]
-    assert chosen["highest_rate"]["confirmed_rps"] == chosen["arrival_rps"]
-    sent_s = 60 / chosen["arrival_rps"]
-    assert chosen["duration_s"] > 0.9 * sent_s
+    assert many["engine"] == "live"
+    assert many["attainment"]["met"]
+    assert many["highest_rate"]["confirmed_rps"] == many["arrival_rps"]
+    assert many["duration_s"] > 0.9 * 60 / many["arrival_rps"]
 
     (tmp_path / "study" / "study.json").unlink()  # as if it had been killed before the end
     again, _ = run()

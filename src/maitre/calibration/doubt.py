@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from maitre.calibration.flags import flag_covariance
 from maitre.records import Cell
 
 LENGTH_OCTAVES = 2.0
@@ -45,7 +46,7 @@ def leading_directions(covariance: NDArray[np.float64], shares: NDArray[np.float
 def draw_cell_offsets(
     cells: Sequence[Cell], cell_sd: float, num_draws: int, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Relative errors of the cells' times that no step time explains: alike in neighbouring cells.
+    """Relative errors of the cells' times that no step time explains: alike in neighbouring cells, and by their flags.
 
     Args:
         cells: their dials.
@@ -58,6 +59,6 @@ def draw_cell_offsets(
     """
     dials = np.log2([(cell.max_num_seqs, cell.max_num_batched_tokens) for cell in cells])
     distance = np.sum((dials[:, None] - dials) ** 2, axis=-1)
-    alike = cell_sd**2 * np.exp(-distance / (2 * LENGTH_OCTAVES**2))
+    alike = cell_sd**2 * np.exp(-distance / (2 * LENGTH_OCTAVES**2)) + flag_covariance(cells)
     offsets: NDArray[np.float64] = generator.multivariate_normal(np.zeros(len(cells)), alike, num_draws, method="eigh")
     return offsets

@@ -10,9 +10,9 @@ from maitre.calibration.calibration import Calibration
 from maitre.calibration.prior import roofline_prior
 from maitre.calibration.shipped import calibration_for
 from maitre.errors import InputError, UnsupportedError, UsageError
-from maitre.gpus import find_gpu
+from maitre.gpus import Gpu, find_gpu
 from maitre.kv_budget import kv_bytes_per_token
-from maitre.models import load_model, parse_model_config
+from maitre.models import Model, load_model, parse_model_config
 from maitre.records import ServerConfig
 
 UNKNOWN_COMMON_SD, UNKNOWN_SD = 3.0, 1.5
@@ -28,13 +28,23 @@ def served_prior(model_config: dict[str, Any], gpu_name: str, server: ServerConf
         gpu_name: as the driver names it.
         server: its data types and tensor parallelism.
     """
+    known = served_model(model_config, gpu_name, server)
+    if known is None:
+        return unknown_prior(server, gpu_name)
+    model, gpu = known
+    per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
+    return calibration_for(model, gpu, server, per_token)
+
+
+def served_model(model_config: dict[str, Any], gpu_name: str, server: ServerConfig) -> tuple[Model, Gpu] | None:
+    """The model and the GPU of a server that is up; None if one of them is not known. Arguments as above."""
     try:
         gpu = find_gpu(gpu_name)
         model = parse_model_config(model_config, "the server's model").model_copy(update={"name": server.model})
-        per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
+        kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
     except (UsageError, InputError, UnsupportedError):
-        return unknown_prior(server, gpu_name)
-    return calibration_for(model, gpu, server, per_token)
+        return None
+    return model, gpu
 
 
 def unknown_prior(server: ServerConfig, gpu_name: str) -> Calibration:

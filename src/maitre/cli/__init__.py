@@ -13,6 +13,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from maitre import __version__
+from maitre.cli.flag_options import unfold_lists
 from maitre.errors import MaitreError
 
 app = App(
@@ -39,6 +40,8 @@ app.command(
 def main(arguments: list[str] | None = None) -> None:
     """Run one command line and exit with its code."""
     words = _fold_command(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in {"simulate", "tune"}:
+        words = unfold_lists(words)
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

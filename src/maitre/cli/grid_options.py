@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from maitre.records import Cell, Workload
 
 
@@ -23,6 +25,10 @@ class GridOptions:
     """Values to try, such as 2048,8K; the classical 4096,8192,16384,32768,65536 when not given."""
     grid: Literal["classical", "auto"] = "classical"
     """auto: a ladder around what the KV pool and the workload can use."""
+    vary: tuple[str, ...] = ()
+    """Other values of another flag, each with the whole grid: kv-cache-dtype=fp8, gpu-memory-utilization=0.95,
+    long-prefill-token-threshold=2048 or tensor-parallel-size=2. A list after the flag itself, such as --kv-cache-dtype
+    auto,fp8, says the same; its first value is the present one."""
     present: str | None = None
     """Your present setting, as SEQSxTOKENS (256x8192); vLLM's default when not given."""
 
@@ -60,7 +66,7 @@ class GridOptions:
             return self.listed_cells()
         if self.max_num_seqs is not None or self.max_num_batched_tokens is not None:
             raise UsageError("--grid auto chooses the values itself", "leave the lists or --grid auto out")
-        return auto_grid(workload, kv_tokens, present)
+        return self._with_flags(auto_grid(workload, kv_tokens, present))
 
     def listed_cells(self) -> list[Cell]:
         """The grid of the two lists, the classical values where one is not given.
@@ -72,10 +78,16 @@ class GridOptions:
         from maitre.search.grid import CLASSICAL_SEQS, CLASSICAL_TOKENS
 
         seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
-        return product_grid(
+        grid = product_grid(
             CLASSICAL_SEQS if seqs is None else parse_counts(seqs),
             CLASSICAL_TOKENS if tokens is None else parse_counts(tokens),
         )
+        return self._with_flags(grid)
+
+    def _with_flags(self, cells: Sequence[Cell]) -> list[Cell]:
+        from maitre.cli.flag_options import parse_flags
+
+        return [cell.model_copy(update={"flags": flags}) for flags in parse_flags(self.vary) for cell in cells]
 
 
 CLASSICAL = GridOptions()

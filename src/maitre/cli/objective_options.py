@@ -76,6 +76,18 @@ class ObjectiveOptions:
             what = f"the engine {kind} does not compare cells by {_WORDS[self.kind]}"
             raise UsageError(what, f"choose {' or '.join(ENGINES[self.kind])}")
 
+    def check_varied(self, varied: Sequence[str]) -> None:
+        """Whether other flags can be varied for it.
+
+        Raises:
+            UsageError: they cannot.
+        """
+        from maitre.errors import UsageError
+
+        if varied and self.kind != "throughput":
+            what = "other flags can be varied for throughput only"
+            raise UsageError(what, "leave the lists, or --slo and --objective, out")
+
     def sized(self, workload: WorkloadOptions) -> WorkloadOptions:
         """As many requests as the objective can do with: each step of a search for a rate runs them all."""
         if self.kind != "rate" or workload.num_requests is not None:

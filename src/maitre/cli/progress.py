@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from maitre.records import Cell, Decision, FailedTrial, Trial
+    from maitre.records import Cell, Decision, FailedTrial, Flags, Trial
 
 
 @contextmanager
@@ -107,10 +107,12 @@ class _Matrix:
         table.add_column("", justify="right")
         for value in seqs:
             table.add_column(str(value), justify="right")
-        by_dials = {(cell.max_num_seqs, cell.max_num_batched_tokens): cell for cell in self._cells}
-        for budget in sorted({cell.max_num_batched_tokens for cell in self._cells}, reverse=True):
-            row = [by_dials.get((value, budget)) for value in seqs]
-            table.add_row(f"{budget:,}", *("" if cell is None else self._texts.get(cell, "·") for cell in row))
+        rows: dict[tuple[Flags, int], dict[int, Cell]] = {}
+        for cell in self._cells:
+            rows.setdefault((cell.flags, -cell.max_num_batched_tokens), {})[cell.max_num_seqs] = cell
+        for (flags, budget), row in sorted(rows.items()):
+            texts = (self._texts.get(row[value], "·") if value in row else "" for value in seqs)
+            table.add_row(" ".join([*(value for _, value in flags), f"{-budget:,}"]), *texts)
         return table
 
     def _times(self) -> str:

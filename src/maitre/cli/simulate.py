@@ -47,6 +47,7 @@ def simulate(
     from maitre.tune import Goal
 
     objective.targets()  # before anything is loaded
+    objective.check_varied(grid.vary)
     traffic, setup, cells = prepare(objective.sized(workload), server, scheduler, grid, blocks)
     check_open_loop(traffic, open_loop=open_loop)
     with trial_progress(len({*cells, setup.server.cell})) as on_trial:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 TAKES: dict[str, frozenset[str]] = {
-    "simulated": frozenset({"blocks", "open_loop"}),
+    "simulated": frozenset({"blocks", "open_loop", "vary"}),
     "recorded": frozenset(),
-    "live": frozenset({"serve_command", "blocks", "open_loop", "client_latency"}),
-    "restart": frozenset({"serve_command", "blocks", "open_loop", "client_latency"}),
+    "live": frozenset({"serve_command", "blocks", "open_loop", "client_latency", "vary"}),
+    "restart": frozenset({"serve_command", "blocks", "open_loop", "client_latency", "vary"}),
     "vllm-bench": frozenset({"serve_command"}),
     "attach": frozenset({"open_loop", "attach_dials", "api_key"}),
 }
@@ -81,9 +81,10 @@ def tune(
     kind, _, place = engine.partition(":")
     _check_options(
         kind, serve_command=serve_command, blocks=blocks, open_loop=open_loop, scheduler=scheduler,
-        attach_dials=attach_dials, api_key=api_key, client_latency=client_latency,
+        attach_dials=attach_dials, api_key=api_key, client_latency=client_latency, vary=grid.vary,
     )  # fmt: skip
     objective.check_engine(kind)
+    objective.check_varied(grid.vary)
     match kind:
         case "simulated":
             finished = _tune_simulated(
@@ -138,7 +139,7 @@ def _check_options(kind: str, *, scheduler: SchedulerOptions, **given: object) -
         raise UsageError("a command behind -- starts a real server", "add --engine live, or leave the command out")
     if kind != "simulated" and scheduler != DEFAULT_SCHEDULER:
         raise UsageError(f"the engine {kind} has its own scheduler flags", "leave these options out")
-    unused = [name for name, value in given.items() if value not in (None, False) and name not in TAKES[kind]]
+    unused = [name for name, value in given.items() if value not in (None, False, ()) and name not in TAKES[kind]]
     if unused:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         raise UsageError(f"the engine {kind} does not take {names}", f"leave out {names}")
@@ -223,7 +224,11 @@ def _recorded_server(engine: RecordedEngine, present: Cell | None) -> ServerConf
     from maitre.errors import UsageError
     from maitre.trial.recorded import nearest_default, recorded_server
 
-    cell = present or nearest_default(engine.recording, engine.cells)
+    try:
+        cell = present or nearest_default(engine.recording, engine.cells)
+    except UsageError as error:
+        what = f"the present setting is not known: {error.args[0]}, on which vLLM's default depends"
+        raise UsageError(what, f"add --present with one of {', '.join(map(str, engine.cells))}") from None
     if cell not in engine.cells:
         raise UsageError(f"{cell} was not recorded", f"recorded are {', '.join(map(str, engine.cells))}")
     return recorded_server(engine.recording).at(cell)

@@ -108,6 +108,7 @@ def _tune(
     live: LiveOptions, before: Sequence[tuple[Trial, StepRecord | None]], keep: OnRun, on_decision: OnDecision,
 ) -> Study:  # fmt: skip
     from maitre.calibration import served_prior
+    from maitre.cli.served_pool import ServedPool, flag_factors
     from maitre.records import Cell
     from maitre.simulator.surface import ReplayedSurface
     from maitre.tune import tune_grid, tune_measured
@@ -120,14 +121,23 @@ def _tune(
             engine, traffic, server, cells, goal, gpu=facts.gpu, finished=trials, open_loop=live.open_loop, on_run=keep
         )
     prior = served_prior(facts.model_facts, facts.gpu, server)
-    num_gpu_blocks = live.num_gpu_blocks or facts.start.num_gpu_blocks
+    pool = ServedPool(facts, server, live.num_gpu_blocks)
+    for trial, _ in before:
+        pool.learn(trial)
+
+    def learn(trial: Trial | FailedTrial, steps: StepRecord | None) -> None:
+        pool.learn(trial)
+        keep(trial, steps)
+
     started_at = Cell(max_num_seqs=facts.start.max_num_seqs, max_num_batched_tokens=facts.start.max_num_batched_tokens)
     surface = ReplayedSurface(
-        traffic, server, prior.step_time, lambda _: num_gpu_blocks, started_at=None if live.restart else started_at
-    )
+        traffic, server, prior.step_time, pool.num_gpu_blocks, started_at=None if live.restart else started_at,
+        factors=flag_factors(facts, server, cells),
+    )  # fmt: skip
     return tune_measured(
         engine, surface, prior, server, cells, goal, limits=search.limits(),
-        start_s=RESTART_S if live.restart else 0.0, finished=before, on_run=keep, on_decision=on_decision,
+        start_s=RESTART_S if live.restart else 0.0, switch_s=RESTART_S, finished=before, on_run=learn,
+        on_decision=on_decision,
     )  # fmt: skip
 
 
@@ -146,7 +156,8 @@ def _recording(
         facts = read_facts(directory.path / "server.json")
         if facts is not None:
             model = command.model or "unknown"
-            recorded = record_trials(facts, traffic, trials, model=model, gpu=options.gpu, open_loop=open_loop)
+            plain = [(trial, steps) for trial, steps in trials if not trial.flags]  # a recording is of one server
+            recorded = record_trials(facts, traffic, plain, model=model, gpu=options.gpu, open_loop=open_loop)
             if recorded is not None:
                 write_recording(directory.path / "recording.json", *recorded)
 

@@ -5,12 +5,12 @@ Schema history
     maitre-study-1      first version
                         later: the trials' cut_short, tpot_s, steady, attainment, client_ttft_s and client_itl_s; a file
                         without them is read as before
-                        later: decisions, drift, confirmation
+                        later: decisions, drift, confirmation; flags of a cell
 """
 
 from maitre.records.objective import Objective
 from maitre.records.record import Record
-from maitre.records.server import Cell, KvBudget, MemoryPart, ServerConfig
+from maitre.records.server import AtCell, Cell, Flags, KvBudget, MemoryPart, ServerConfig
 from maitre.records.study import NOT_SURE_YET, Confirmation, Decision, DriftLoss, Finding, Limits, Recommendation, Study
 from maitre.records.trial import (
     Attainment,
@@ -26,6 +26,7 @@ from maitre.records.workload import Workload
 
 __all__ = [
     "NOT_SURE_YET",
+    "AtCell",
     "Attainment",
     "BoundBy",
     "Cell",
@@ -34,6 +35,7 @@ __all__ = [
     "DriftLoss",
     "FailedTrial",
     "Finding",
+    "Flags",
     "HighestRate",
     "KvBudget",
     "Limits",

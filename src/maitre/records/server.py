@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from maitre.records.record import Record
 
+Flags = tuple[tuple[str, str], ...]
+"""Other settings of vLLM in a fixed order: the field of `ServerConfig` and its value."""
 
-class Cell(Record):
-    """One setting of the two dials."""
+
+class AtCell(Record):
+    """What belongs to one setting."""
 
     max_num_seqs: int = Field(ge=1)
     max_num_batched_tokens: int = Field(ge=1)
+    flags: Flags = ()
+    """What else is set otherwise than on the present server; it takes a fresh start."""
+
+    @property
+    def cell(self) -> Cell:
+        """The setting."""
+        return Cell(
+            max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens, flags=self.flags
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_empty_flags(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if not self.flags:
+            fields.pop("flags", None)
+        return fields
+
+
+class Cell(AtCell):
+    """One setting of the dials."""
 
     def __str__(self) -> str:
-        return f"{self.max_num_seqs}x{self.max_num_batched_tokens}"
+        dials = f"{self.max_num_seqs}x{self.max_num_batched_tokens}"
+        return " ".join([dials, *(f"{name}={value}" for name, value in self.flags)])
 
 
 class ServerConfig(Record):
@@ -43,8 +67,11 @@ class ServerConfig(Record):
         return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
 
     def at(self, cell: Cell) -> ServerConfig:
-        """The same server with the dials turned to `cell`."""
-        return self.model_copy(update=cell.model_dump())
+        """The same server at another setting."""
+        dials = {"max_num_seqs": cell.max_num_seqs, "max_num_batched_tokens": cell.max_num_batched_tokens}
+        if not cell.flags:
+            return self.model_copy(update=dials)
+        return ServerConfig.model_validate(self.model_dump() | dials | dict(cell.flags))
 
 
 class MemoryPart(Record):

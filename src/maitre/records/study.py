@@ -8,7 +8,7 @@ from pydantic import Field
 
 from maitre.records.objective import Objective
 from maitre.records.record import Record
-from maitre.records.server import Cell, KvBudget, ServerConfig
+from maitre.records.server import AtCell, Cell, KvBudget, ServerConfig
 from maitre.records.trial import FailedTrial, Trial
 
 
@@ -33,11 +33,9 @@ class Finding(Record):
     remedy: str = ""
 
 
-class Decision(Record):
+class Decision(AtCell):
     """One run on a real server: why it was made, and what was known after it."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
     reason: str
     """What the run was expected to settle."""
     expected_s: float | None
@@ -54,25 +52,13 @@ class Decision(Record):
     probability: float | None = None
     """… and how surely."""
 
-    @property
-    def cell(self) -> Cell:
-        """The two dials."""
-        return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
 
-
-class DriftLoss(Record):
+class DriftLoss(AtCell):
     """What a cell loses against the best cell of the grid when something changes (`maitre.search.drift`)."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
     by_change: dict[str, float]
     """Share of the throughput, 0 to 1, for each change."""
     worst: float
-
-    @property
-    def cell(self) -> Cell:
-        """The two dials."""
-        return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
 
 
 class Confirmation(Record):

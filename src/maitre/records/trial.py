@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from maitre.records.record import Record
-from maitre.records.server import Cell
+from maitre.records.server import AtCell
 
 
 class Percentiles(Record):
@@ -86,11 +86,9 @@ class HighestRate(Record):
     """The highest rate at which a run on a real server met the targets; None if none did, or none was made."""
 
 
-class Trial(Record):
+class Trial(AtCell):
     """One cell run over one workload: simulated, recorded and measured alike."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
     engine: str
     repeat: int = 0
     cut_short: bool = False
@@ -140,17 +138,10 @@ class Trial(Record):
     spoiled_by: str = ""
     """Why the load generator's own state makes the figures doubtful; empty when it does not."""
 
-    @property
-    def cell(self) -> Cell:
-        """The two dials."""
-        return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)
 
-
-class FailedTrial(Record):
+class FailedTrial(AtCell):
     """A cell that could not be measured, and why. The study goes on without it."""
 
-    max_num_seqs: int
-    max_num_batched_tokens: int
     engine: str
     code: str
     """One word of `maitre.vllm.failures.FailureCode`, or requests-failed."""
@@ -159,7 +150,3 @@ class FailedTrial(Record):
     last_lines: tuple[str, ...] = ()
     """The end of the server's log."""
 
-    @property
-    def cell(self) -> Cell:
-        """The two dials."""
-        return Cell(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens)

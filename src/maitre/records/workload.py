@@ -27,6 +27,8 @@ class Workload(Record):
     """Shape (n,), seconds since the first arrival, non-decreasing; None when the source has no times."""
     latency_s: FloatArray | None = None
     """Shape (n,), measured end-to-end latency of each request in seconds, where the source has it."""
+    ttft_s: FloatArray | None = None
+    """Shape (n,), measured time to first token in seconds, where the source has it for every request."""
     prefix_hashes: tuple[tuple[int, ...], ...] | None = None
     """One tuple a request: a hash for each chunk of the prompt. Two requests share a prefix as far as these agree."""
     prefix_block_tokens: int | None = None
@@ -51,6 +53,7 @@ class Workload(Record):
             "output_tokens": self.output_tokens,
             "arrival_s": self.arrival_s,
             "latency_s": self.latency_s,
+            "ttft_s": self.ttft_s,
             "prefix_hashes": self.prefix_hashes,
         }
         for name, column in columns.items():

@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from maitre.records import BoundBy, Cell, Percentiles, Study, Trial
+from maitre.records import BoundBy, Cell, Flags, Percentiles, Study, Trial
 from maitre.report.decisions import confirmation_words, decisions_table
 from maitre.report.drift import drift_table
 from maitre.report.merit import (
@@ -27,7 +27,7 @@ from maitre.report.merit import (
     tightest,
 )
 from maitre.units import format_seconds
-from maitre.vllm.command import serve_command
+from maitre.vllm.command import flag_words, serve_command
 
 LEGEND = "★ recommended   ● present   ≈ within {epsilon:.0%} of the best   ! preempts"
 
@@ -55,7 +55,10 @@ def _parts(study: Study) -> Iterator[RenderableType]:
     yield Text(f"step time {study.calibration}" if study.engine == "simulated" else study.calibration, style="dim")
     what = heading(study.objective)
     yield Padding(Text(f"{what}: max_num_seqs across, max_num_batched_tokens down"), (1, 0, 0, 0))
-    yield _matrix(study)
+    for flags in sorted({trial.flags for trial in study.cells}):
+        if flags:
+            yield Padding(Text("with " + " ".join(flag_words(flags)), style="bold"), (1, 0, 0, 0))
+        yield _matrix(study, flags)
     yield Text(LEGEND.format(epsilon=study.recommendation.epsilon), style="dim")
     yield Text(letters(study.objective), style="dim")
     if study.decisions:
@@ -72,9 +75,9 @@ def _parts(study: Study) -> Iterator[RenderableType]:
     yield from _answer(study)
 
 
-def _matrix(study: Study) -> Table:
-    """What the objective counts: a row a token budget, a column a number of slots."""
-    trials = {trial.cell: trial for trial in study.cells}
+def _matrix(study: Study, flags: Flags) -> Table:
+    """What the objective counts at these flags: a row a token budget, a column a number of slots."""
+    trials = {trial.cell: trial for trial in study.cells if trial.flags == flags}
     merits = [study.objective.merit(trial) for trial in study.cells]
     seqs = sorted({cell.max_num_seqs for cell in trials})
     tokens = sorted({cell.max_num_batched_tokens for cell in trials}, reverse=True)
@@ -83,7 +86,7 @@ def _matrix(study: Study) -> Table:
     for value in seqs:
         table.add_column(f"{value}", justify="right", header_style="bold")
     for budget in tokens:
-        row = [trials.get(Cell(max_num_seqs=value, max_num_batched_tokens=budget)) for value in seqs]
+        row = [trials.get(Cell(max_num_seqs=value, max_num_batched_tokens=budget, flags=flags)) for value in seqs]
         table.add_row(f"{budget:,}", *(_matrix_cell(study, trial, min(merits), max(merits)) for trial in row))
     return table
 
@@ -194,11 +197,11 @@ def _cliff(study: Study) -> Iterator[Text]:
     """Where more slots cost throughput because the KV pool runs out."""
     if study.objective.kind != "throughput":
         return
-    rows: dict[int, list[Trial]] = {}
+    rows: dict[tuple[int, Flags], list[Trial]] = {}
     for trial in study.cells:
-        rows.setdefault(trial.max_num_batched_tokens, []).append(trial)
+        rows.setdefault((trial.max_num_batched_tokens, trial.flags), []).append(trial)
     cliffs = []
-    for budget, row in sorted(rows.items()):
+    for (budget, _), row in sorted(rows.items()):
         row.sort(key=lambda trial: trial.max_num_seqs)
         best = max(row, key=lambda trial: trial.total_tokens_per_s)
         for trial in row[row.index(best) + 1 :]:
@@ -234,7 +237,8 @@ def _limits(study: Study) -> Iterator[Text]:
 def _answer(study: Study) -> Iterator[RenderableType]:
     answer = study.recommendation
     cell = answer.recommended
-    flags = f"--max-num-seqs {cell.max_num_seqs} --max-num-batched-tokens {cell.max_num_batched_tokens}"
+    dials = f"--max-num-seqs {cell.max_num_seqs} --max-num-batched-tokens {cell.max_num_batched_tokens}"
+    flags = " ".join([dials, *flag_words(cell.flags)])
     yield Padding(Text(answer.reason), (1, 0, 0, 0))
     if study.confirmation:
         yield Text(confirmation_words(study.confirmation))

@@ -53,6 +53,7 @@ class Challenge:
         epsilon: float = 0.02,
         delta: float = 0.05,
         start_s: float = 0.0,
+        switch_s: float = 0.0,
         calm: Callable[[Cell, Array], float] = lambda _, __: 0.0,
         seed: int = 0,
     ) -> None:
@@ -66,6 +67,7 @@ class Challenge:
             epsilon: cells within this share of the best throughput are equally good.
             delta: how unsure the answer may be.
             start_s: seconds that a run costs beside its own time.
+            switch_s: seconds that it costs more if its flags are not those of the run before.
             calm: p99 inter-token latency of a cell in seconds, from the step time's coefficients, shape (7,): the
                 lowest wins among good cells.
             seed: of the draws from the posterior.
@@ -80,9 +82,9 @@ class Challenge:
         self._prior = prior
         self._epsilon = epsilon
         self._delta = delta
-        self._start_s = start_s
+        self._start_s, self._switch_s = start_s, switch_s
         self._calm = calm
-        self._generator = np.random.default_rng(seed)
+        self._seed = seed
         self._runs: list[Evidence] = []
         self._out: set[Cell] = set()
         self._asked = baseline
@@ -90,10 +92,12 @@ class Challenge:
         self._learn()
 
     def ask(self) -> Ask | None:
-        """The next run; None when the leader was measured and is good enough."""
-        if not self._runs:
+        """The next run; None when the leader was measured and is good enough, or every cell failed."""
+        if not self._alive:
+            return None
+        if not self._runs and self._baseline not in self._out:
             return self._ask(self._baseline, "the present setting, to compare with")
-        if len(self._runs) < NUM_CALIBRATIONS:
+        if len(self._runs) < NUM_CALIBRATIONS and len(self._alive) > 1:
             return self._ask(self._most_telling(self._alive), "tells most about the others")
         leader = self.leader
         if leader not in self._measured:
@@ -129,8 +133,9 @@ class Challenge:
         self._learn()
 
     def recommend(self) -> Cell:
-        """The leader among the cells that were measured."""
-        return max(self._measured, key=lambda cell: (self.probability(cell), -cell.max_num_seqs))
+        """The leader, or the one among the cells that were measured."""
+        measured = self._measured or [run.cell for run in self._runs if run.is_complete]
+        return self.leader if self.leader in measured else self._leader_of(measured)
 
     @property
     def sure_and_measured(self) -> list[Cell]:
@@ -148,14 +153,17 @@ class Challenge:
 
     def log_time_draws(self, num_draws: int) -> Array:
         """Surfaces that are as likely as each other, in log seconds, shape (num_draws, cells)."""
-        return self.posterior.draws(num_draws, self._generator)
+        return self.posterior.draws(num_draws, np.random.default_rng(self._seed))
 
     @property
     def leader(self) -> Cell:
         """Of the cells that are surely good the calmest, where a measured one counts before others; else the surest."""
-        sure = [cell for cell in self._alive if self.probability(cell) >= 1 - self._delta]
+        return self._leader_of(self._alive or self.cells)
+
+    def _leader_of(self, cells: Sequence[Cell]) -> Cell:
+        sure = [cell for cell in cells if self.probability(cell) >= 1 - self._delta]
         if not sure:
-            return max(self._alive, key=self.probability)
+            return max(cells, key=self.probability)
         least = min(self._latency(cell) for cell in sure)
         measured = [cell for cell in sure if cell in self._measured]
         calm = [cell for cell in measured if self._latency(cell) <= least * (1 + WORTH_LATENCY)]
@@ -166,12 +174,13 @@ class Challenge:
 
     def _learn(self) -> None:
         self.posterior = Posterior(self._surface, self._prior, self.cells, self._runs)
+        self._latencies: dict[Cell, float] = {}
         self._draws = self._draws_of(self.posterior)
         self._good = _is_good(self._draws, self._epsilon).mean(axis=0)
 
     def _draws_of(self, posterior: Posterior) -> Array:
-        """Log-times, infinite where a cell is out."""
-        draws = posterior.draws(NUM_DRAWS, self._generator)
+        """Log-times, infinite where a cell is out; the same for the same runs, however often one was watched."""
+        draws = posterior.draws(NUM_DRAWS, np.random.default_rng(self._seed))
         draws[:, [self._position(cell) for cell in self._out]] = np.inf
         return draws
 
@@ -187,7 +196,9 @@ class Challenge:
         return self.cells.index(cell)
 
     def _latency(self, cell: Cell) -> float:
-        return self._calm(cell, self.posterior.coefficients)
+        if cell not in self._latencies:
+            self._latencies[cell] = self._calm(cell, self.posterior.coefficients)
+        return self._latencies[cell]
 
     # what to measure next
 
@@ -211,12 +222,13 @@ class Challenge:
         """The one that takes most from the variance between the leader and its rivals, in a second of measuring."""
         leader = self._position(self.leader)
         weights = self._wins_over(self.leader) + 1e-6
-        before = self.posterior.covariance_after(None)
+        before, last = self.posterior.covariance_after(None), self._asked
 
         def worth(cell: Cell) -> float:
             after = self.posterior.covariance_after(foresee(self._surface, cell, self.posterior.coefficients))
             gain = _contrasts(before, leader) - _contrasts(after, leader)
-            return float(weights @ gain) / (self._start_s + self.expected_s(cell))
+            switch_s = 0.0 if cell.flags == last.flags else self._switch_s
+            return float(weights @ gain) / (self._start_s + switch_s + self.expected_s(cell))
 
         return max(candidates, key=worth)
 

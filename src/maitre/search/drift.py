@@ -9,7 +9,7 @@ import numpy as np
 from maitre.errors import DoesNotFitError
 from maitre.records import Cell, DriftLoss, ServerConfig, Workload
 from maitre.simulator.step_time import StepTime
-from maitre.simulator.surface import ReplayedSurface
+from maitre.simulator.surface import Factors, ReplayedSurface, no_factors
 
 LONGER_PROMPTS, MORE_REQUESTS, SMALLER_POOL = 1.3, 1.5, 0.9
 SAME_LOSS = 0.005
@@ -20,7 +20,7 @@ NumBlocks = Callable[[Cell], int]
 
 def drift_losses(
     workload: Workload, server: ServerConfig, step_time: StepTime, num_gpu_blocks: NumBlocks,
-    cells: Sequence[Cell], plateau: Sequence[Cell],
+    cells: Sequence[Cell], plateau: Sequence[Cell], factors: Factors = no_factors,
 ) -> list[DriftLoss]:  # fmt: skip
     """What each cell of the plateau loses against the best cell of the grid after each change.
 
@@ -33,10 +33,11 @@ def drift_losses(
         num_gpu_blocks: the KV pool at a cell.
         cells: the grid.
         plateau: the cells that are equally good today, all of them on the grid.
+        factors: by what the coefficients of the step time are multiplied at a cell with other flags.
     """
     losses: dict[Cell, dict[str, float]] = {cell: {} for cell in plateau}
     for name, changed, pool in _changes(workload, server, num_gpu_blocks):
-        surface = ReplayedSurface(changed, server, step_time, pool)
+        surface = ReplayedSurface(changed, server, step_time, pool, factors=factors)
         seconds = {cell: _seconds(surface, cell) for cell in dict.fromkeys([*cells, *plateau])}
         best = min(seconds.values())
         for cell, of_cell in losses.items():

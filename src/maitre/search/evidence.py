@@ -25,17 +25,20 @@ class Evidence:
     """Shape (windows,)."""
     simulated: NDArray[np.float64]
     """Shape (7,): what the simulator would have needed for the same work. Where the schedule is the simulator's, it is
-    the sum of `features`; where not (other preemptions, later arrivals), the difference counts as the cell's own."""
+    the sum of `features`; where not (other preemptions, later arrivals), the two say how far the schedule is off."""
     is_complete: bool
 
     def log_excess(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How much longer each window took than the simulator says, as logarithms, shape (windows,)."""
-        schedule = np.log(self.features.sum(axis=0) @ coefficients) - np.log(self.simulated @ coefficients)
-        excess: NDArray[np.float64] = np.log(self.seconds) - np.log(self.features @ coefficients) + schedule
+        """How much longer each window took than its steps should, as logarithms, shape (windows,)."""
+        excess: NDArray[np.float64] = np.log(self.seconds) - np.log(self.features @ coefficients)
         return excess
 
+    def log_schedule(self, coefficients: NDArray[np.float64]) -> float:
+        """How much longer the steps that were run should take than those that the simulator runs, as a logarithm."""
+        return float(np.log(self.features.sum(axis=0) @ coefficients) - np.log(self.simulated @ coefficients))
+
     def total_log_excess(self, coefficients: NDArray[np.float64]) -> float:
-        """The same for the run as a whole."""
+        """How much longer the run took than the simulator says, as a logarithm."""
         return float(np.log(self.seconds.sum()) - np.log(self.simulated @ coefficients))
 
 
@@ -64,7 +67,7 @@ def read_duration(surface: ReplayedSurface, cell: Cell, duration_s: float) -> Ev
 
 def foresee(surface: ReplayedSurface, cell: Cell, coefficients: NDArray[np.float64]) -> Evidence:
     """What a whole run is expected to show: the simulator's own windows and times."""
-    features = surface.replay(cell).features(surface.step_time(cell))
+    features = surface.step_features(cell)
     starts = np.arange(0, len(features), WINDOW_STEPS)
     windows = np.add.reduceat(features, starts)
     return Evidence(cell, windows, windows @ coefficients, features.sum(axis=0), is_complete=True)

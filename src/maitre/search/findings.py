@@ -65,7 +65,7 @@ def _long_stall(trials: Sequence[Trial], recommendation: Recommendation) -> list
     plateau = [trial for trial in trials if trial.cell in recommendation.plateau and trial.itl_s]
     chosen = next(trial for trial in trials if trial.cell == recommendation.recommended)
     calmest = min(plateau, key=lambda trial: trial.itl_s.max if trial.itl_s else 0.0, default=chosen)
-    if not chosen.itl_s or not calmest.itl_s or chosen.itl_s.max <= 2 * calmest.itl_s.max:
+    if chosen not in plateau or not chosen.itl_s or not calmest.itl_s or chosen.itl_s.max <= 2 * calmest.itl_s.max:
         return []
     return [
         Finding(

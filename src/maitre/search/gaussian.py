@@ -52,6 +52,10 @@ class Gaussian:
         """The distribution of offset + matrix · z."""
         return Gaussian(offset + matrix @ self.mean, matrix @ self.covariance @ matrix.T)
 
+    def plus(self, other: Gaussian) -> Gaussian:
+        """The distribution of the sum with a vector that is independent of this one."""
+        return Gaussian(self.mean + other.mean, self.covariance + other.covariance)
+
     def draws(self, num_draws: int, generator: np.random.Generator) -> Array:
         """Shape (num_draws, n)."""
         values, vectors = np.linalg.eigh(self.covariance)

@@ -158,7 +158,8 @@ def _beyond(trials: Sequence[Trial], pick: Trial) -> list[str]:
     more = [
         trial
         for trial in trials
-        if trial.max_num_batched_tokens == pick.max_num_batched_tokens and trial.max_num_seqs > pick.max_num_seqs
+        if (trial.max_num_batched_tokens, trial.flags) == (pick.max_num_batched_tokens, pick.flags)
+        and trial.max_num_seqs > pick.max_num_seqs
     ]
     if not more:
         return []

@@ -18,6 +18,13 @@ from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime, step_features
 from maitre.vllm.defaults import capture_sizes
 
+Factors = Callable[[Cell], NDArray[np.float64]]
+
+
+def no_factors(_: Cell) -> NDArray[np.float64]:
+    """All cells have the flags that the step time was made for."""
+    return np.ones(7)
+
 
 class ReplayedSurface:
     """Replays each cell once, and hands out the sums that the step time's coefficients are multiplied by."""
@@ -30,6 +37,7 @@ class ReplayedSurface:
         num_gpu_blocks: Callable[[Cell], int],
         *,
         started_at: Cell | None = None,
+        factors: Factors = no_factors,
     ) -> None:
         """Prepare; a cell is replayed when it is first asked for.
 
@@ -40,13 +48,15 @@ class ReplayedSurface:
             num_gpu_blocks: the KV pool at a cell.
             started_at: the dials that the server was started with, where they are turned live: its CUDA graphs are
                 captured for these; None when it is started afresh for every cell.
+            factors: by what the coefficients of the step time are multiplied at a cell with other flags.
         """
         self.workload = workload
         self._step_time = step_time
         self._server = server
         self._num_gpu_blocks = num_gpu_blocks
         self._started_at = started_at
-        self._replays: dict[Cell, Replay] = {}
+        self.factors = factors
+        self._replays: dict[tuple[Cell, int], Replay] = {}
 
     def replay(self, cell: Cell) -> Replay:
         """The schedule of the whole workload.
@@ -54,31 +64,45 @@ class ReplayedSurface:
         Raises:
             DoesNotFitError: a request is larger than the KV pool.
         """
-        if cell not in self._replays:
-            self._replays[cell] = replay_at_once(self.workload, self.rules(cell))
-        return self._replays[cell]
+        key = cell, self._num_gpu_blocks(cell)  # the pool of other flags is known only after their first start
+        if key not in self._replays:
+            self._replays[key] = replay_at_once(self.workload, self.rules(cell))
+        return self._replays[key]
 
     def rules(self, cell: Cell) -> SchedulerRules:
         """The scheduler's settings at a cell."""
         return SchedulerRules.of_server(self._server.at(cell), self._num_gpu_blocks(cell))
 
-    def step_time(self, cell: Cell) -> StepTime:
-        """The step time with the CUDA graphs that the server has at a cell."""
-        sizes = capture_sizes(self._server.vllm_version, self._started_at or cell)
-        return self._step_time.model_copy(update={"graph_sizes": sizes})
+    def step_time(self, cell: Cell, coefficients: NDArray[np.float64] | None = None) -> StepTime:
+        """The step time at a cell: with the CUDA graphs that the server has there, and what its flags change.
+
+        Args:
+            cell: the dials.
+            coefficients: others than those of the beginning, shape (7,).
+        """
+        theta = self._step_time.coefficients if coefficients is None else coefficients
+        return self._with_graphs(cell).with_coefficients(theta * self.factors(cell))
 
     def features(self, cells: Sequence[Cell]) -> NDArray[np.float64]:
         """What each coefficient is multiplied by over the whole run of each cell, shape (cells, 7)."""
-        return np.stack([self.replay(cell).features(self.step_time(cell)).sum(axis=0) for cell in cells])
+        return np.stack([self.step_features(cell).sum(axis=0) for cell in cells])
+
+    def step_features(self, cell: Cell) -> NDArray[np.float64]:
+        """The same in each step of a cell, shape (steps, 7)."""
+        return self.replay(cell).features(self._with_graphs(cell)) * self.factors(cell)
 
     def features_until(self, cell: Cell, num_output_tokens: float) -> NDArray[np.float64]:
         """The same until the decodes have made so many output tokens, shape (7,)."""
-        replay = self.replay(cell)
-        num_steps = int(np.searchsorted(np.cumsum(replay.columns["num_decodes"]), num_output_tokens)) + 1
-        sums: NDArray[np.float64] = replay.features(self.step_time(cell))[:num_steps].sum(axis=0)
+        num_decodes = self.replay(cell).columns["num_decodes"]
+        num_steps = int(np.searchsorted(np.cumsum(num_decodes), num_output_tokens)) + 1
+        sums: NDArray[np.float64] = self.step_features(cell)[:num_steps].sum(axis=0)
         return sums
 
     def features_of(self, cell: Cell, steps: StepRecord) -> NDArray[np.float64]:
         """What each coefficient is multiplied by in each measured step, shape (steps, 7)."""
-        step_time = self.step_time(cell)
-        return step_features(steps.columns, step_time.knee, step_time.graph_sizes)
+        step_time = self._with_graphs(cell)
+        return step_features(steps.columns, step_time.knee, step_time.graph_sizes) * self.factors(cell)
+
+    def _with_graphs(self, cell: Cell) -> StepTime:
+        sizes = capture_sizes(self._server.vllm_version, self._started_at or cell)
+        return self._step_time.model_copy(update={"graph_sizes": sizes})

@@ -170,6 +170,6 @@ def served_cell(base_url: str, api_key: str | None = None) -> Cell | None:
     try:
         content = json.loads(answer.body)
         scheduler = content["vllm_config"]["scheduler_config"]
-        return Cell.model_validate({name: scheduler[name] for name in Cell.model_fields})
+        return Cell.model_validate({name: scheduler[name] for name in ("max_num_seqs", "max_num_batched_tokens")})
     except (ValueError, KeyError, TypeError):
         return None

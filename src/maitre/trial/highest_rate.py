@@ -40,6 +40,7 @@ class HighestRateFound:
     """The target that a higher rate would not meet; None if the capacity ends it."""
     run: Run
     """At `rate_rps`; if that is 0, with each request alone, or at the lowest rate tried."""
+    capacity_rps: float
     num_runs: int
 
 
@@ -87,13 +88,13 @@ def highest_rate(
     met, missed = _bracket(probe, capacity_rps, guess_rps, tolerance)
     if met is None:
         assert missed is not None
-        return HighestRateFound(0.0, 0.0, missed.tightest, missed.run, len(probes))
+        return HighestRateFound(0.0, 0.0, missed.tightest, missed.run, capacity_rps, len(probes))
     if missed is None:
-        return HighestRateFound(met.rate_rps, met.rate_rps, None, met.run, len(probes))
+        return HighestRateFound(met.rate_rps, met.rate_rps, None, met.run, capacity_rps, len(probes))
     while missed.rate_rps > met.rate_rps * (1 + tolerance):
         tried = probe(_between(met, missed, tolerance, by_halves=len(probes) % 3 == 0))
         met, missed = (tried, missed) if tried.is_met else (met, tried)
-    return HighestRateFound(met.rate_rps, _crossing(met, missed), missed.tightest, met.run, len(probes))
+    return HighestRateFound(met.rate_rps, _crossing(met, missed), missed.tightest, met.run, capacity_rps, len(probes))
 
 
 def _bracket(

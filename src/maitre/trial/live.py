@@ -23,6 +23,7 @@ from maitre.trial.measured import measured_run
 from maitre.trial.metrics import summarize
 from maitre.trial.registry import ServerRegistry
 from maitre.trial.server import STOP_GRACE_S, ServerError, start_server
+from maitre.vllm.command import flag_words
 
 __all__ = ["LiveEngine", "LiveOptions"]
 
@@ -134,7 +135,7 @@ class LiveEngine:
         return self._folder / "server.json"
 
     def _server_for(self, cell: Cell) -> LoadedServer:
-        limits = cell if self._options.restart else self._largest
+        limits = cell if self._options.restart else self._largest.model_copy(update={"flags": cell.flags})
         if self._server is not None and not self._can_go_on(self._server, limits):
             self._stop()
         if self._server is None:
@@ -142,6 +143,8 @@ class LiveEngine:
         return self._server
 
     def _can_go_on(self, running: LoadedServer, limits: Cell) -> bool:
+        if running.limits.flags != limits.flags:
+            return False
         if self._options.restart and (running.limits != limits or running.num_runs > 1):  # the first is the warm-up
             return False
         return running.server.is_alive() and running.empty()
@@ -149,7 +152,7 @@ class LiveEngine:
     def _start(self, limits: Cell) -> LoadedServer:
         number, dials = fresh_dials(self._folder / "dials")
         self.num_starts += 1
-        words = dials.arguments(limits)
+        words = [*dials.arguments(limits), *flag_words(limits.flags)]
         command = self._command.with_flags(dict(zip(words[::2], words[1::2], strict=True)))
         command = command.with_environment(dials.environment(), _mounts(dials))
         server = start_server(

@@ -37,6 +37,7 @@ def summarize(
     return Trial(
         max_num_seqs=run.cell.max_num_seqs,
         max_num_batched_tokens=run.cell.max_num_batched_tokens,
+        flags=run.cell.flags,
         engine=engine,
         repeat=repeat,
         num_requests=workload.num_requests,

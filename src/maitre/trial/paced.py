@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from maitre.records import Cell, ServerConfig, Workload
 from maitre.simulator.replay import Replay, replay_arrivals, replay_at_once
+from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime
-from maitre.simulator.surface import ReplayedSurface
+from maitre.simulator.surface import Factors, ReplayedSurface, no_factors
 from maitre.trial.run import Run, replay_run
 from maitre.trial.steady import steady_window
 from maitre.workload.arrivals import every_nth, repeated, resampled, unit_arrivals
@@ -39,6 +40,7 @@ class PacedSurface:
         *,
         seed: int = 0,
         started_at: Cell | None = None,
+        factors: Factors = no_factors,
     ) -> None:
         """Prepare.
 
@@ -49,7 +51,8 @@ class PacedSurface:
             step_time: its knee; coefficients come with each call, CUDA graphs from each cell.
             num_gpu_blocks: the KV pool at a cell.
             seed: of the Poisson process.
-            started_at: as in `ReplayedSurface`.
+            started_at: as in `ReplayedSurface`, as is the next one.
+            factors: by what the coefficients are multiplied at a cell with other flags.
 
         Raises:
             UsageError: there is no rate, since all requests come at one time.
@@ -57,14 +60,15 @@ class PacedSurface:
         self.workload = workload
         self._unit_s = unit_arrivals(workload, seed)
         self._surface_of: Callable[[Workload], ReplayedSurface] = lambda requests: ReplayedSurface(
-            requests, server, step_time, num_gpu_blocks, started_at=started_at
+            requests, server, step_time, num_gpu_blocks, started_at=started_at, factors=factors
         )
         self._sample: Callable[[int], PacedSurface] = lambda other: PacedSurface(
-            resampled(workload, other), server, step_time, num_gpu_blocks, seed=other, started_at=started_at
-        )
+            resampled(workload, other), server, step_time, num_gpu_blocks,
+            seed=other, started_at=started_at, factors=factors,
+        )  # fmt: skip
         self._once = self._surface_of(workload)
         self._crowds: dict[int, ReplayedSurface] = {}
-        self._alone: dict[int, Replay] = {}
+        self._alone: dict[SchedulerRules, Replay] = {}
         self._few = every_nth(workload, -(-workload.num_requests // MOST_ALONE))
 
     def resampled(self, seed: int) -> PacedSurface:
@@ -90,16 +94,17 @@ class PacedSurface:
     def time_shares(self, cell: Cell, coefficients: NDArray[np.float64], rate_rps: float) -> NDArray[np.float64]:
         """Which share of the time of all steps each coefficient stands for in such a run, shape (7,), sum 1."""
         replay = self._replay(cell, coefficients, self.at(rate_rps))
-        seconds: NDArray[np.float64] = replay.features(self.step_time(cell, coefficients)).sum(axis=0) * coefficients
+        step_time = self.step_time(cell, coefficients)
+        seconds = replay.features(step_time).sum(axis=0) * step_time.coefficients
         shares: NDArray[np.float64] = seconds / seconds.sum()
         return shares
 
     def run_alone(self, cell: Cell, coefficients: NDArray[np.float64]) -> Run:
         """Requests one by one, each with the server to itself: no rate has lower latencies."""
         rules = replace(self._once.rules(cell), max_num_seqs=1)
-        if rules.max_num_batched_tokens not in self._alone:
-            self._alone[rules.max_num_batched_tokens] = replay_at_once(self._few, rules)
-        replay = self._alone[rules.max_num_batched_tokens]
+        if rules not in self._alone:
+            self._alone[rules] = replay_at_once(self._few, rules)
+        replay = self._alone[rules]
         step_end_s = np.cumsum(replay.steps_s(self.step_time(cell, coefficients)))
         run = replay_run(replay, step_end_s, self._few, self._once.rules(cell))
         return replace(run, arrival_s=run.first_scheduled_s, is_burst=False)
@@ -124,7 +129,7 @@ class PacedSurface:
 
     def step_time(self, cell: Cell, coefficients: NDArray[np.float64]) -> StepTime:
         """The step time with these coefficients, shape (7,), and the CUDA graphs of the cell."""
-        return self._once.step_time(cell).with_coefficients(coefficients)
+        return self._once.step_time(cell, coefficients)
 
     def at_once(self) -> Workload:
         """The workload with all its requests there from the start."""

@@ -54,13 +54,13 @@ class RateSurface:
             tolerance=tolerance,
         )
 
-    def trial(self, cell: Cell, coefficients: NDArray[np.float64], found: HighestRateFound) -> Trial:
+    def trial(self, found: HighestRateFound) -> Trial:
         """The figures of a cell at its highest rate."""
         trial = summarize(found.run, self.paced.workload, engine="simulated", targets=self.targets)
         highest = HighestRate(
             rate_rps=found.rate_rps,
             bound_by=str(found.bound_by) if found.bound_by else "capacity",
-            capacity_rps=self.paced.capacity_rps(cell, coefficients),
+            capacity_rps=found.capacity_rps,
         )
         return trial.model_copy(update={"highest_rate": highest})
 

@@ -12,7 +12,7 @@ from maitre.calibration.doubt import draw_cell_offsets
 from maitre.records import Cell, ServerConfig, Trial, Workload
 from maitre.simulator.replay import Replay, replay_arrivals
 from maitre.simulator.step_time import StepTime
-from maitre.simulator.surface import ReplayedSurface
+from maitre.simulator.surface import Factors, ReplayedSurface, no_factors
 from maitre.trial.metrics import summarize
 from maitre.trial.run import replay_run
 
@@ -34,10 +34,21 @@ class SimulatedEngine:
         num_gpu_blocks: Callable[[Cell], int],
         *,
         open_loop: bool = False,
+        factors: Factors = no_factors,
     ) -> None:
+        """Prepare.
+
+        Args:
+            workload: the traffic.
+            server: its scheduler's settings.
+            calibration: how long steps take, and how far to trust it.
+            num_gpu_blocks: the KV pool at a cell.
+            open_loop: requests come at the workload's own times.
+            factors: by what the coefficients of the step time are multiplied at a cell with other flags.
+        """
         self.calibration = calibration
         self._workload = workload
-        self._surface = ReplayedSurface(workload, server, calibration.step_time, num_gpu_blocks)
+        self._surface = ReplayedSurface(workload, server, calibration.step_time, num_gpu_blocks, factors=factors)
         self._arrivals: dict[Cell, Replay] | None = {} if open_loop else None
 
     def run(self, cell: Cell) -> Trial:
@@ -45,7 +56,8 @@ class SimulatedEngine:
         replay, rules = self._replay(cell), self._surface.rules(cell)
         if replay.step_end_s is None:
             return simulated_trial(self._surface, cell, self._surface.step_time(cell))
-        return summarize(replay_run(replay, replay.step_end_s, self._workload, rules), self._workload, engine=self.name)
+        run = replay_run(replay, replay.step_end_s, self._workload, rules)
+        return summarize(run, self._workload, engine=self.name).model_copy(update={"flags": cell.flags})
 
     def log_time_draws(
         self, cells: Sequence[Cell], num_draws: int, generator: np.random.Generator
@@ -57,10 +69,15 @@ class SimulatedEngine:
         """
         coefficients = self.calibration.draw_coefficients(num_draws, generator)
         central = self.calibration.step_time.coefficients
-        sums = np.stack([self._replay(cell).features(self._surface.step_time(cell)).sum(axis=0) for cell in cells])
+        sums = np.stack([self._features(cell) for cell in cells])
         rest = draw_cell_offsets(cells, self.calibration.cell_sd, num_draws, generator)
         draws: NDArray[np.float64] = np.log(coefficients @ sums.T) - np.log(sums @ central) + rest
         return draws
+
+    def _features(self, cell: Cell) -> NDArray[np.float64]:
+        sums = self._replay(cell).features(self._surface.step_time(cell)).sum(axis=0)
+        features: NDArray[np.float64] = sums * self._surface.factors(cell)
+        return features
 
     def _replay(self, cell: Cell) -> Replay:
         if self._arrivals is None:
@@ -88,4 +105,4 @@ def simulated_trial(
     if duration_s is not None:
         step_end_s *= duration_s / step_end_s[-1]
     run = replay_run(replay, step_end_s, surface.workload, surface.rules(cell))
-    return summarize(run, surface.workload, engine=SimulatedEngine.name)
+    return summarize(run, surface.workload, engine=SimulatedEngine.name).model_copy(update={"flags": cell.flags})

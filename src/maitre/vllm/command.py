@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from maitre.records import Cell, ServerConfig
+from maitre.records import Cell, Flags, ServerConfig
+
+
+def flag_words(flags: Flags) -> list[str]:
+    """The flags of a cell as they are written on a command line."""
+    return [word for name, value in flags for word in (f"--{name.replace('_', '-')}", value)]
 
 
 def serve_command(server: ServerConfig, cell: Cell) -> list[str]:
@@ -12,6 +17,7 @@ def serve_command(server: ServerConfig, cell: Cell) -> list[str]:
         server: what the surface was made for.
         cell: the dials to set.
     """
+    server = server.at(cell)
     flags = {
         "--dtype": server.dtype if server.dtype != "auto" else None,
         "--kv-cache-dtype": server.kv_cache_dtype if server.kv_cache_dtype != "auto" else None,
@@ -22,8 +28,8 @@ def serve_command(server: ServerConfig, cell: Cell) -> list[str]:
         "--long-prefill-token-threshold": server.long_prefill_token_threshold or None,
         "--watermark": server.watermark or None,
         "--scheduling-policy": server.scheduling_policy if server.scheduling_policy != "fcfs" else None,
-        "--max-num-seqs": cell.max_num_seqs,
-        "--max-num-batched-tokens": cell.max_num_batched_tokens,
+        "--max-num-seqs": server.max_num_seqs,
+        "--max-num-batched-tokens": server.max_num_batched_tokens,
     }
     words = ["vllm", "serve", server.model]
     for flag, value in flags.items():

@@ -1,0 +1,123 @@
+"""A made-up server whose truth is known, and the simulator that a search believes in."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from maitre.calibration import Calibration
+from maitre.recording import StepRecord
+from maitre.records import Cell, ServerConfig, Workload
+from maitre.simulator import StepTime
+from maitre.simulator.surface import ReplayedSurface
+
+TRUTH = StepTime(a0=0.02, b0=1e-4, c0=4e-6, a1=0.015, b1=2e-4, c1=6e-6, d1=1e-8, knee=32)
+NUM_BLOCKS = 2000
+
+
+def make_cells(slots=(2, 4, 8, 16), budgets=(64, 128, 256)):
+    return [Cell(max_num_seqs=seqs, max_num_batched_tokens=tokens) for seqs in slots for tokens in budgets]
+
+
+def make_workload(num_requests=96, seed=0):
+    generator = np.random.default_rng(seed)
+    return Workload(
+        name="w",
+        source="made up",
+        prompt_tokens=generator.integers(10, 200, num_requests).tolist(),
+        output_tokens=generator.integers(10, 100, num_requests).tolist(),
+    )
+
+
+def make_surface(workload, cells, num_blocks=NUM_BLOCKS):
+    largest = {
+        "max_num_seqs": max(cell.max_num_seqs for cell in cells),
+        "max_num_batched_tokens": max(cell.max_num_batched_tokens for cell in cells),
+    }
+    server = ServerConfig(model="m", max_model_len=512, enable_prefix_caching=False, **largest)
+    return ReplayedSurface(workload, server, TRUTH, lambda _: num_blocks, started_at=Cell(**largest))
+
+
+def make_prior(factors=1.0, spread=0.15):
+    """What is believed of the step time; `factors` says how far it is off."""
+    return Calibration(
+        kind="scaled",
+        model="m",
+        gpu="g",
+        source="made up",
+        step_time=TRUTH.with_coefficients(TRUTH.coefficients * np.broadcast_to(factors, 7)),
+        covariance=np.diag(np.full(7, spread**2)).tolist(),
+        cell_sd=0.04,
+        time_sd=0.1,
+    )
+
+
+@dataclass
+class World:
+    """A server: its schedules, its step time, and what each cell has of its own."""
+
+    server: ReplayedSurface
+    """What the server really does."""
+    cells: list
+    own: dict = field(default_factory=dict)
+    """Logarithms by which a cell takes longer than its steps should."""
+    run_sd: float = 0.0
+    window_sd: float = 0.0
+
+    def true_s(self, cell):
+        return float(self.server.features([cell])[0] @ TRUTH.coefficients * np.exp(self.own.get(cell, 0.0)))
+
+    def run(self, cell, generator=None, share=1.0):
+        """The steps of a run, or of its first part."""
+        columns = self.server.replay(cell).columns
+        steps_s = self.server.step_features(cell) @ TRUTH.coefficients * np.exp(self.own.get(cell, 0.0))
+        if generator is not None:
+            windows = generator.normal(0, self.window_sd, len(steps_s) // 32 + 1)
+            steps_s = steps_s * np.exp(generator.normal(0, self.run_sd) + np.repeat(windows, 32)[: len(steps_s)])
+        steps = StepRecord({**columns, "output_end_s": np.cumsum(steps_s)})
+        return steps if share == 1 else steps.first(round(share * steps.num_steps))
+
+
+@pytest.fixture(scope="session")
+def cells():
+    return make_cells()
+
+
+@pytest.fixture(scope="session")
+def surface(cells):
+    """The simulator, with the schedules that the server has."""
+    return make_surface(make_workload(), cells)
+
+
+@pytest.fixture(scope="session")
+def make_world(surface, cells):
+    """Makes a server that does what the simulator says, unless it is told otherwise."""
+
+    def make(server=surface, **changes):
+        return World(server, cells, **changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def world(make_world):
+    """A server that does what the simulator says."""
+    return make_world()
+
+
+@pytest.fixture(scope="session")
+def small_pool(cells):
+    """The same server with a KV pool that overflows from eight slots on."""
+    return make_surface(make_workload(), cells, num_blocks=60)
+
+
+@pytest.fixture(scope="session")
+def believe():
+    """Makes a prior."""
+    return make_prior
+
+
+@pytest.fixture(scope="session")
+def truth():
+    """The server's step time, shape (7,)."""
+    return TRUTH.coefficients
