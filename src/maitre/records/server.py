@@ -42,6 +42,12 @@ class Cell(AtCell):
         dials = f"{self.max_num_seqs}x{self.max_num_batched_tokens}"
         return " ".join([dials, *(f"{name}={value}" for name, value in self.flags)])
 
+    @property
+    def short(self) -> str:
+        """For a table: the other flags by their values only."""
+        dials = f"{self.max_num_seqs}x{self.max_num_batched_tokens}"
+        return " ".join([dials, *(value for _, value in self.flags)])
+
 
 class ServerConfig(Record):
     """A vLLM server's settings, in vLLM's own words; what is not here is left at vLLM's default."""

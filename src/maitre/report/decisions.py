@@ -16,7 +16,7 @@ def decisions_table(decisions: Sequence[Decision]) -> Table:
         table.add_column(name, no_wrap=name != "why")
     for number, decision in enumerate(decisions, 1):
         table.add_row(
-            f"{number} {decision.cell}", _measured(decision), _expected(decision), _leader(decision), decision.reason
+            f"{number} {decision.cell.short}", _measured(decision), _expected(decision), _leader(decision), decision.reason
         )
     return table
 
@@ -46,4 +46,4 @@ def _expected(decision: Decision) -> str:
 def _leader(decision: Decision) -> str:
     if decision.leader is None or decision.probability is None:
         return ""
-    return f"{decision.leader} {decision.probability:.0%}"
+    return f"{decision.leader.short} {decision.probability:.0%}"

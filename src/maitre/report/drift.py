@@ -16,5 +16,5 @@ def drift_table(losses: Sequence[DriftLoss]) -> Table:
     for name in losses[0].by_change:
         table.add_column(name, justify="right")
     for loss in sorted(losses, key=lambda loss: loss.worst):
-        table.add_row(str(loss.cell), *(f"{100 * share:.1f} %" for share in loss.by_change.values()))
+        table.add_row(loss.cell.short, *(f"{100 * share:.1f} %" for share in loss.by_change.values()))
     return table

@@ -122,7 +122,9 @@ def _details(study: Study) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("seqs × tokens", no_wrap=True)
     for cell, roles in named.items():
-        table.add_column(f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}\n{', '.join(roles)}", justify="right")
+        dials = f"{cell.max_num_seqs} × {cell.max_num_batched_tokens:,}"
+        name = " ".join([dials, *(value for _, value in cell.flags)])
+        table.add_column(f"{name}\n{', '.join(roles)}", justify="right")
     for label, write in _FIGURES.items():
         figures = [write(trials[cell]) for cell in named]
         if any(figures):

@@ -56,7 +56,9 @@ def wilson_interval(num_hits: int, num_tries: int) -> tuple[float, float]:
     centre = share + z2 / (2 * num_tries)
     half_width = _Z_975 * math.sqrt(share * (1 - share) / num_tries + z2 / (4 * num_tries**2))
     scale = 1 + z2 / num_tries
-    return max(0.0, (centre - half_width) / scale), min(1.0, (centre + half_width) / scale)
+    low = 0.0 if num_hits == 0 else (centre - half_width) / scale
+    high = 1.0 if num_hits == num_tries else (centre + half_width) / scale
+    return low, high  # where they are 0 and 1, rounding must not say otherwise
 
 
 def _hold(run: Run, target: LatencyTarget) -> TargetAttainment:
