@@ -111,4 +111,5 @@ async def main():
 
 
 if __name__ == "__main__":
+    print("arguments", *sys.argv[1:], flush=True)
     asyncio.run(main())

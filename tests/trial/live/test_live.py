@@ -36,6 +36,18 @@ def test_cells_are_measured_on_one_server_with_the_dials_turned(make_engine, tra
     assert wide.trial.num_preemptions > 0
 
 
+def test_other_flags_take_another_start_and_are_kept_until_they_change(make_engine, tmp_path):
+    half = cell(8, 256).model_copy(update={"flags": (("gpu_memory_utilization", "0.5"),)})
+    with make_engine() as engine:
+        plain = engine.measure(cell(8, 256))
+        changed, again = engine.measure(half), engine.measure(half)
+    assert starts(tmp_path) == ["start-1", "start-2"]
+    assert (plain.trial.flags, changed.trial.cell, again.trial.cell) == ((), half, half)
+    logs = [log.read_text() for log in sorted((tmp_path / "study" / "logs").glob("*.log"))]
+    assert "--gpu-memory-utilization" not in logs[0]
+    assert "--gpu-memory-utilization 0.5" in logs[1]
+
+
 def test_a_run_that_has_shown_enough_is_dropped_and_the_next_one_is_as_if_it_had_never_been(
     make_engine, traffic, tmp_path
 ):
