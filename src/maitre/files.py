@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
 import zlib
 from pathlib import Path
@@ -28,6 +29,7 @@ def read_bytes(path: Path, max_bytes: int | None = None) -> bytes:
     """
     try:
         with path.open("rb") as file:
+            _check_size(os.fstat(file.fileno()).st_size, str(path), max_bytes)
             content = file.read(-1 if max_bytes is None else max_bytes + 1)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file", "check the path") from None

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from maitre.records import Workload
-    from maitre.workload import WorkloadProfile
+    from maitre.workload import NoRequestsError, WorkloadProfile
 
 _SHADES = ("", "on grey23", "on dark_green", "on dark_goldenrod", "on red3")
 """Backgrounds of the joint histogram for shares of 0, 1, 3, 6 and 10 % and more."""
 _MAX_COLUMNS = 11
+_MAX_UNCOUNTED_SHARE = 0.05
+"""Of streamed answers whose tokens nobody counted: more of them, and the lengths of the rest may be others."""
 
 
 def profile(
@@ -25,6 +27,7 @@ def profile(
     *,
     mean_latency: str | None = None,
     output: Annotated[str | None, Parameter(name=["--output", "-o"], allow_leading_hyphen=True)] = None,
+    to: str | None = None,
     requests: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -36,17 +39,27 @@ def profile(
         Mean end-to-end latency such as 8s, to estimate the concurrency where the table has no latencies.
     output
         Store the workload in this file, for maitre simulate and maitre tune; - is stdout.
+    to
+        Write the traffic as a trace for a load generator instead, to --output or stdout: mooncake, vllm-bench, guidellm
+        or aiperf.
     requests
         With --json: list the kept requests' lengths instead of their percentiles.
     json
         Print the profile as JSON.
     """
     from maitre.units import parse_duration_s
-    from maitre.workload import describe, save_workload
+    from maitre.workload import NoRequestsError, describe, save_workload
 
-    _check_outputs(output, requests=requests, json=json)
+    _check_outputs(output, to, requests=requests, json=json)
     latency_s = parse_duration_s(mean_latency) if mean_latency else None
-    traffic = workload.load()
+    try:
+        traffic = workload.load()
+    except NoRequestsError as error:
+        if not json:
+            raise
+        return _print_nothing_usable(error)
+    if to is not None:
+        return _export(traffic, to, output or "-")
     described = describe(traffic, latency_s)
     if output:
         save_workload(traffic, output)
@@ -57,9 +70,25 @@ def profile(
     return 0
 
 
-def _check_outputs(output: str | None, *, requests: bool, json: bool) -> None:
-    from maitre.errors import UsageError
+def _export(traffic: Workload, tool: str, output: str) -> int:
+    from sys import stderr
 
+    from maitre.workload import export_trace, write_text
+
+    lines, how = export_trace(traffic, tool, "FILE" if output == "-" else output)
+    write_text(lines, output)
+    print(how, file=stderr)
+    return 0
+
+
+def _check_outputs(output: str | None, to: str | None, *, requests: bool, json: bool) -> None:
+    from maitre.errors import UsageError
+    from maitre.workload import TRACE_FORMATS
+
+    if to is not None and json:
+        raise UsageError("--to and --json are two answers", "leave one of them out")
+    if to is not None and to not in TRACE_FORMATS:
+        raise UsageError(f"--to {to}: no such trace format", f"write one of {', '.join(TRACE_FORMATS)}")
     if requests and not json:
         raise UsageError("--requests lists lengths in JSON only", "add --json")
     if json and output == "-":
@@ -73,6 +102,29 @@ def _print_json(described: WorkloadProfile, traffic: Workload | None) -> None:
     if traffic is not None:
         record |= {name: getattr(traffic, name).tolist() for name in ("prompt_tokens", "output_tokens")}
     print(dumps(record, indent=None if traffic is not None else 2))
+
+
+def _print_nothing_usable(error: NoRequestsError) -> int:
+    """The record of a source without a usable request: the reasons, and what a server's log tells instead."""
+    from json import dumps
+    from sys import stderr
+
+    load = error.load
+    record = {
+        "source": error.source,
+        "num_requests": 0,
+        "num_dropped": sum(error.num_dropped.values()),
+        "drop_reasons": [{"reason": reason, "count": count} for reason, count in error.num_dropped.items()],
+        "prompt_tokens": [],
+        "output_tokens": [],
+        "rate_rps": load.rate_rps if load else None,
+        "concurrency_mean": load.concurrency_mean if load else None,
+        "concurrency_p95": load.concurrency_p95 if load else None,
+        "concurrency_source": "statistics" if load else None,
+    }
+    print(dumps(record, indent=2))
+    print(error, file=stderr)
+    return 1
 
 
 def _print_profile(described: WorkloadProfile, output: str | None) -> None:
@@ -96,8 +148,13 @@ def _print_profile(described: WorkloadProfile, output: str | None) -> None:
 def _print_dropped(described: WorkloadProfile, console: Console) -> None:
     if not described.num_dropped:
         return
+    from maitre.workload.row_rules import UNCOUNTED_HINT, UNCOUNTED_STREAM
+
     reasons = ", ".join(f"{drop.count:,} {drop.reason}" for drop in described.drop_reasons)
     console.print(f"[yellow]{described.num_dropped:,} rows dropped: {reasons}[/yellow]", soft_wrap=True)
+    uncounted = sum(drop.count for drop in described.drop_reasons if drop.reason == UNCOUNTED_STREAM)
+    if uncounted > _MAX_UNCOUNTED_SHARE * (described.num_requests + described.num_dropped):
+        console.print(f"[yellow]too many to leave out unseen: {UNCOUNTED_HINT}[/yellow]", soft_wrap=True)
 
 
 def _length_table(described: WorkloadProfile) -> Table:

@@ -26,8 +26,8 @@ class WorkloadOptions:
     """The traffic: WORKLOAD or --reference, and how to read a table's columns."""
 
     workload: Annotated[str | None, Parameter(allow_leading_hyphen=True, validator=_refuse_options)] = None
-    """A request table (CSV, TSV, JSON, JSONL, Parquet, also .gz), a stored workload, - for stdin, or a spec such as
-    lognormal:500:0.8:250:0.8 or fixed:512:256."""
+    """A request table (CSV, TSV, JSON, JSONL, Parquet, also .gz), OTLP traces, vLLM's log, a stored workload, - for
+    stdin, langfuse:https://HOST, or a spec such as lognormal:500:0.8:250:0.8 or fixed:512:256."""
     _: KW_ONLY
     reference: str | None = None
     """A reference workload instead: chat, rag, coding, summarisation or batch."""
@@ -44,6 +44,12 @@ class WorkloadOptions:
     """Column of the arrival times; NAME:ms names the unit (s, ms, us, ns), none leaves arrivals out."""
     latency_column: str | None = None
     """Column of the end-to-end latencies; NAME:ms names the unit, none leaves them out."""
+    since: str | None = None
+    """Langfuse: calls from this time on, as 2026-11-01T08:00Z or 7d (ago); a server gives 7 days when not given."""
+    until: str | None = None
+    """Langfuse: calls before this time; 15 minutes ago from a server when not given."""
+    where: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    """Langfuse: only calls with model=M, name=N, tag=T or environment=E; of several with one key, any may hold."""
 
     def load(self, default_num_requests: int = 1000) -> Workload:
         """Load the workload that the options name.
@@ -55,22 +61,29 @@ class WorkloadOptions:
             UsageError: both or neither of WORKLOAD and --reference are given, or a value is wrong.
             InputError: the file, a line or a column is wrong.
         """
-        from maitre.workload import Columns, load_workload, reference_workload
+        from maitre.cli.fetch_progress import fetch_progress
+        from maitre.cli.read_status import read_status
+        from maitre.workload import Columns, Selection, load_workload, reference_workload
 
         self._check()
+        selection = Selection(since=self.since, until=self.until, where=self.where)
         if self.reference is not None:
+            selection.refuse(f"--reference {self.reference}")
             num_requests = default_num_requests if self.num_requests is None else self.num_requests
             return reference_workload(self.reference, num_requests, self.seed)
         columns = Columns(
             prompt=self.prompt_column, output=self.output_column, time=self.time_column, latency=self.latency_column
         )
-        return load_workload(
-            self.workload or "",
-            columns=columns,
-            num_requests=self.num_requests,
-            default_num_requests=default_num_requests,
-            seed=self.seed,
-        )
+        with read_status(self.workload), fetch_progress() as show:
+            return load_workload(
+                self.workload or "",
+                columns=columns,
+                num_requests=self.num_requests,
+                default_num_requests=default_num_requests,
+                seed=self.seed,
+                selection=selection,
+                on_progress=show,
+            )
 
     def _check(self) -> None:
         if (self.workload is None) == (self.reference is None):

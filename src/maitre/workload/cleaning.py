@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,10 +11,14 @@ from maitre.errors import InputError
 from maitre.records import Workload
 from maitre.workload.columns import ChosenColumns, Columns, TimedColumn, choose_columns
 from maitre.workload.lengths import REASONS, Lengths, read_lengths
+from maitre.workload.no_requests import NoRequestsError
 from maitre.workload.prefixes import infer_block_tokens, read_hashes
+from maitre.workload.row_rules import NO_MODEL_CALL, UNCOUNTED_HINT, UNCOUNTED_STREAM, read_rules, rule_columns
 from maitre.workload.times import Times, read_durations, read_times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
     from numpy.typing import NDArray
 
@@ -36,23 +41,34 @@ def read_requests(table: Table, columns: Columns, name: str) -> Workload:
         name: the workload's name.
 
     Raises:
-        InputError: a column is missing or unreadable, or no row is a usable request.
+        InputError: a column is missing or unreadable.
+        NoRequestsError: no row is a usable request.
     """
     chosen = choose_columns(table.names, columns, table.source)
-    frame = table.read(chosen.names)
+    if table.layout:
+        chosen = chosen.model_copy(update={"layout": table.layout})
+    frame = table.read(tuple(dict.fromkeys((*chosen.names, *rule_columns(table.names)))))
+    if frame.is_empty() and table.num_skipped:
+        raise _nothing_usable(table.source, table.num_skipped)
     if frame.is_empty():
         raise InputError(f"{table.source}: a header, but no rows", "name a file that holds requests")
-    return _keep_requests(frame, chosen, table.source, name)
+    return _keep_requests(frame, chosen, table, name)
 
 
-def _keep_requests(frame: pl.DataFrame, chosen: ChosenColumns, source: str, name: str) -> Workload:
+def _keep_requests(frame: pl.DataFrame, chosen: ChosenColumns, table: Table, name: str) -> Workload:
+    source = table.source
     prompt, output = read_lengths(frame[chosen.prompt]), read_lengths(frame[chosen.output])
-    times = read_times(frame[chosen.time.name], chosen.time, source) if chosen.time else None
+    ruled_out = read_rules(frame, chosen.output)
+    wanted = np.ones(len(frame), dtype=np.bool_)
+    for rows in ruled_out.values():
+        wanted &= ~rows.to_numpy()
+    times = read_times(frame[chosen.time.name], chosen.time, source, wanted) if chosen.time else None
     latencies = _read_latencies(frame, chosen, times, output, source)
-    reasons = _reasons(prompt, output, times, latencies)
-    order = np.flatnonzero(reasons == "")
+    kept, num_dropped = _drop(ruled_out, prompt, output, times, latencies)
+    num_dropped = dict(Counter(table.num_skipped) + Counter(num_dropped))
+    order = np.flatnonzero(kept)
     if order.size == 0:
-        raise InputError(f"{source}: no row is a usable request ({_tell(reasons)})", "check the columns' names")
+        raise _nothing_usable(source, num_dropped)
     if times:
         order = order[np.argsort(times.ns[order], kind="stable")]
     hashes = _read_hashes(frame, chosen, order, prompt.tokens, source)
@@ -66,32 +82,45 @@ def _keep_requests(frame: pl.DataFrame, chosen: ChosenColumns, source: str, name
         latency_s=latencies.seconds[order] if latencies and np.isfinite(latencies.seconds[order]).all() else None,
         prefix_hashes=hashes[0] if hashes else None,
         prefix_block_tokens=hashes[1] if hashes else None,
-        num_dropped=_count(reasons),
+        num_dropped=num_dropped,
     )
 
 
-def _reasons(prompt: Lengths, output: Lengths, times: Times | None, latencies: _Latencies | None) -> NDArray[np.str_]:
-    """Why each row is no usable request, empty where it is one; the first reason counts. Shape (n,)."""
-    conditions, names = [], []
+def _nothing_usable(source: str, num_dropped: dict[str, int]) -> NoRequestsError:
+    told = ", ".join(f"{count} × {reason}" for reason, count in num_dropped.items())
+    message = f"{source}: no row is a usable request ({told or 'no row is a model call'})"
+    hint = UNCOUNTED_HINT if UNCOUNTED_STREAM in num_dropped else "check the columns' names"
+    return NoRequestsError(message, hint, source=source, num_dropped=num_dropped)
+
+
+def _drop(
+    ruled_out: dict[str, pl.Series], prompt: Lengths, output: Lengths, times: Times | None, latencies: _Latencies | None
+) -> tuple[NDArray[np.bool_], dict[str, int]]:
+    """Which rows are usable requests, shape (n,), and the others by reason; the first reason of a row counts."""
+    kept = np.ones(len(prompt.tokens), dtype=np.bool_)
+    num_dropped: dict[str, int] = {}
+    for reason, rows in _faults(ruled_out, prompt, output, times, latencies):
+        dropped = kept & rows
+        count = int(np.count_nonzero(dropped))
+        if count:
+            kept &= ~dropped
+            num_dropped[reason] = count
+    num_dropped.pop(NO_MODEL_CALL, None)
+    return kept, num_dropped
+
+
+def _faults(
+    ruled_out: dict[str, pl.Series], prompt: Lengths, output: Lengths, times: Times | None, latencies: _Latencies | None
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    for reason, rows in ruled_out.items():
+        yield reason, rows.to_numpy()
     for label, lengths in (("prompt_tokens", prompt), ("output_tokens", output)):
-        conditions += [lengths.reason == code for code in range(1, len(REASONS))]
-        names += [f"{label} {reason}" for reason in REASONS[1:]]
+        for code, reason in enumerate(REASONS[1:], 1):
+            yield f"{label} {reason}", lengths.reason == code
     if times:
-        conditions.append(~times.valid)
-        names.append("time missing or unreadable")
+        yield "time missing or unreadable", ~times.valid
     if latencies and latencies.asked:
-        conditions.append(np.isnan(latencies.seconds))
-        names.append("latency missing or unreadable")
-    return np.select(conditions, names, default="")
-
-
-def _count(reasons: NDArray[np.str_]) -> dict[str, int]:
-    names, counts = np.unique(reasons[reasons != ""], return_counts=True)
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-def _tell(reasons: NDArray[np.str_]) -> str:
-    return ", ".join(f"{count} × {reason}" for reason, count in _count(reasons).items())
+        yield "latency missing or unreadable", np.isnan(latencies.seconds)
 
 
 def _read_latencies(

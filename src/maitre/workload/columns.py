@@ -51,6 +51,10 @@ _UNIT_WORDS: dict[str, TimeUnit] = {
 _UNIT_SUFFIX = re.compile(rf"(?:[\s_(\[-]+|(?<=[a-z])(?=[A-Z]))(?i:({'|'.join(_UNIT_WORDS)}))[)\]]?$")
 
 
+_MAX_SHOWN = 100
+"""Characters of a name in a message."""
+
+
 class Columns(Record):
     """Column names as the caller gives them; None is guessed. Nested JSON fields are written `usage.prompt_tokens`.
 
@@ -134,6 +138,10 @@ def _recognise_layout(
 ) -> tuple[str, TimedColumn | None]:
     if spelling(prompt) == "contexttokens" and "GeneratedTokens" in names:
         return "Azure LLM inference trace", time
+    if {"Request tokens", "Response tokens", "Log Type"} <= set(names):
+        return "BurstGPT trace", time
+    if "call_type" in names:
+        return "LiteLLM log", time
     if hashes is None:
         return "request table", time
     # Bailian has Mooncake's names, but seconds; Mooncake's time stamps are milliseconds from 0
@@ -180,7 +188,7 @@ def _find(asked: str, names: Sequence[str], source: str) -> str:
     alike = [name for name in names if name.strip().lower() == asked.strip().lower()]
     if len(alike) == 1:
         return alike[0]
-    close = get_close_matches(asked, names, n=3, cutoff=0.5)
+    close = get_close_matches(asked, [name for name in names if len(name) <= _MAX_SHOWN], n=3, cutoff=0.5)
     likely = f"; likeliest: {', '.join(close)}" if close else ""
     raise InputError(f"{source}: no column '{asked}'", f"{_columns_hint(names)}{likely}")
 
@@ -199,10 +207,13 @@ def _likeliest(names: Sequence[str], known: Sequence[str]) -> list[str]:
     def likeness(name: str) -> float:
         return max(SequenceMatcher(None, spelling(name.rpartition(".")[2]), other).ratio() for other in known)
 
-    scored = sorted(((likeness(name), name) for name in names[:200]), key=lambda pair: -pair[0])
+    candidates = [name for name in names[:200] if len(name) <= _MAX_SHOWN]
+    scored = sorted(((likeness(name), name) for name in candidates), key=lambda pair: -pair[0])
     return [name for score, name in scored[:3] if score >= 0.6]
 
 
 def _columns_hint(names: Sequence[str], role: str | None = None) -> str:
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    shown = ", ".join(name[:_MAX_SHOWN] for name in names[:20]) + (
+        f" and {len(names) - 20} more" if len(names) > 20 else ""
+    )
     return (f"name it with --{role}-column; " if role else "") + f"the columns are {shown}"

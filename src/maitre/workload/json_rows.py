@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import polars as pl
 
 from maitre.errors import InputError
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _ROWS_SEARCHED_FOR_NAMES = 1000
+_HEAD_BYTES = 1 << 16
+_ROWS = list[msgspec.Raw] | dict[str, msgspec.Raw]
+_MAX_VALUES = 50_000_000
+"""Each may become an object of 72 bytes while a list is cut into its rows."""
+MAX_BUILT_BYTES = 64 << 20
+"""A longer text is not turned into Python objects: `{}` after `{}` they take twenty times its length."""
+_PAGE_KEYS = ("data", "rows", "requests", "items", "results", "records", "logs")
+_LEAF: dict[str, Any] = {}
+"""Marks the end of a path; told from an empty branch by identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +33,8 @@ class JsonRows:
     """One JSON object a row, still as text."""
 
     source: str
-    lines: pl.DataFrame
-    """Columns `number` (counted from 1 in the file) and `text`."""
+    content: bytes
+    """JSON lines, UTF-8."""
     paths: dict[str, tuple[str, ...]]
     """The keys that lead to each field, by dotted path."""
 
@@ -38,85 +49,161 @@ class JsonRows:
         Raises:
             InputError: a line is no JSON object; names it.
         """
-        text = pl.col("text")
-        frame = self.lines.select(
-            *(text.str.json_path_match(_json_path(self.paths[name])).alias(name) for name in names),
-        )
-        # polars answers null for text that is not strict JSON; Python also reads NaN, and names what is broken
-        odd = self.lines.select(text.str.json_path_match("$").is_null() | ~text.str.starts_with("{")).to_series()
-        if not odd.any():
-            return frame
-        rows = odd.arg_true()
-        records = [_parse_line(number, line, self.source) for number, line in self.lines[rows].iter_rows()]
-        repaired = {name: frame[name].scatter(rows, [_field(r, self.paths[name]) for r in records]) for name in names}
-        return pl.DataFrame(repaired)
+        frame = self._read_at_once(names)
+        return self._read_row_by_row(names) if frame is None else frame
+
+    def _read_at_once(self, names: Sequence[str]) -> pl.DataFrame | None:
+        """The fast way, for rows that are strict JSON and alike in their nesting; None when they are not."""
+        schema = _schema([self.paths[name] for name in names])
+        if schema is None:
+            return None
+        try:
+            rows = pl.read_ndjson(io.BytesIO(self.content), schema=schema)
+        except pl.exceptions.PolarsError:
+            return None
+        return rows.select(_expression(self.paths[name]).alias(name) for name in names)
+
+    def _read_row_by_row(self, names: Sequence[str]) -> pl.DataFrame:
+        """The patient way: rows differ in their nesting, hold NaN, or are broken, which is then said."""
+        values: dict[str, list[str | None]] = {name: [] for name in names}
+        for number, line in enumerate(self.content.split(b"\n"), 1):
+            if line.strip():
+                record = _parse_line(number, line.decode(), self.source)
+                for name in names:
+                    values[name].append(_field(record, self.paths[name]))
+        return pl.DataFrame(values, schema=dict.fromkeys(names, pl.String))
 
 
-def looks_like_json(text: str) -> bool:
+def looks_like_json(content: bytes) -> bool:
     """Whether a text starts as a JSON object or array."""
-    return text.lstrip()[:1] in {"{", "["}
+    return content[:4096].lstrip()[:1] in {b"{", b"["}
 
 
-def read_json_rows(text: str, source: str) -> JsonRows:
+def read_json_rows(content: bytes, source: str) -> JsonRows:
     """Split a JSON text into rows.
 
     Args:
-        text: JSON lines, an array of objects, or an object one of whose values is such an array.
+        content: UTF-8: JSON lines, an array of objects, or an object one of whose values is such an array.
         source: the file's name in error messages.
 
     Raises:
         InputError: broken or truncated JSON (names the line), or no list of objects.
     """
-    first = text.lstrip().partition("\n")[0]
-    if text.lstrip().startswith("{") and (_parses(first) or _starts_next_object(text)):
-        lines = _split_lines(text)
-    else:
-        records = _records_of(parse_json(text, source), source)
-        lines = pl.DataFrame(
-            {"number": range(1, len(records) + 1), "text": [json.dumps(record) for record in records]},
-            schema={"number": pl.UInt32, "text": pl.String},
-        )
-    if lines.is_empty():
+    lines = json_lines(content, source)
+    rows = JsonRows(source, lines, _find_paths(lines, source))
+    if not lines.strip():
         raise InputError(f"{source}: no rows", "name a file that holds requests")
-    return JsonRows(source, lines, _find_paths(lines, source))
+    return rows
 
 
-def _split_lines(text: str) -> pl.DataFrame:
-    lines = pl.DataFrame({"text": pl.Series([text]).str.split("\n").explode()}).with_row_index("number", offset=1)
-    return lines.with_columns(pl.col("text").str.strip_chars()).filter(pl.col("text") != "")
+def json_lines(content: bytes, source: str) -> bytes:
+    """The same rows with one object a line.
 
-
-def _parses(text: str) -> bool:
+    Raises:
+        InputError: broken or truncated JSON (names the line), or no list of objects.
+    """
+    if _is_lines(content) and b"\n" in content.strip():
+        return content
+    if content.count(b",") > _MAX_VALUES:
+        raise InputError(f"{source}: more than {_MAX_VALUES:,} values", "take a part of it, such as a busy hour")
+    if _is_lines(content) and not _is_page(content):
+        return content
     try:
-        json.loads(text)
+        # Raw leaves the rows as they are written; a line end inside a row can only be space, in strings it is escaped
+        decoded: list[msgspec.Raw] | dict[str, msgspec.Raw] = msgspec.json.decode(content, type=_ROWS)
+        rows = decoded if isinstance(decoded, list) else _list_in(decoded, source)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        if len(content) > MAX_BUILT_BYTES:
+            raise InputError(f"{source}: not valid JSON ({error})", "write the file again") from None
+        parse_json(content.decode(), source)  # names line and column
+        what = "JSON, but no list of requests, or not UTF-8"
+        raise InputError(f"{source}: {what}", "write one object a line, or a list of objects") from None
+    for number, row in enumerate(rows, 1):
+        if not _starts(row, b"{"):
+            raise InputError(f"{source}, entry {number}: not a JSON object", "write one object for each request")
+    return b"\n".join(bytes(row).replace(b"\n", b" ").replace(b"\r", b" ") for row in rows)
+
+
+def _is_lines(content: bytes) -> bool:
+    text = content[:_HEAD_BYTES].lstrip()
+    if not text.startswith(b"{"):
+        return False
+    lines = content.lstrip().split(b"\n", 2) if len(content) > _HEAD_BYTES else text.split(b"\n", 2)
+    # a second line that starts an object: then the first is a broken row, not the head of a long object
+    return _parses(lines[0]) or (len(lines) > 1 and lines[1].lstrip().startswith(b"{"))
+
+
+def _is_page(content: bytes) -> bool:
+    """Whether the only line is a page of an API's answer: rows under a key that means no more than that."""
+    try:
+        values = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return any(_starts(values[key], b"[") for key in _PAGE_KEYS if key in values)
+
+
+def _parses(line: bytes) -> bool:
+    try:
+        if len(line) > MAX_BUILT_BYTES:
+            msgspec.json.decode(line, type=msgspec.Raw)
+        else:
+            json.loads(line)  # also takes NaN
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _starts_next_object(text: str) -> bool:
-    """Whether the second line starts an object: then the first is a broken row, not the head of a long object."""
-    lines = text.lstrip().split("\n", 2)
-    return len(lines) > 1 and lines[1].lstrip().startswith("{")
+def _list_in(wrapper: dict[str, msgspec.Raw], source: str) -> list[msgspec.Raw]:
+    lists = [
+        rows
+        for value in wrapper.values()
+        if _starts(value, b"[")
+        and (rows := msgspec.json.decode(value, type=list[msgspec.Raw]))
+        and _starts(rows[0], b"{")
+    ]
+    if len(lists) != 1:
+        raise InputError(f"{source}: a JSON object, but no stored workload and no list of requests", "see --help")
+    return lists[0]
 
 
-def _records_of(value: Any, source: str) -> list[dict[str, Any]]:
-    if isinstance(value, dict):
-        lists = [item for item in value.values() if isinstance(item, list) and item and isinstance(item[0], dict)]
-        if len(lists) != 1:
-            raise InputError(f"{source}: a JSON object, but no stored workload and no list of requests", "see --help")
-        value = lists[0]
-    for number, record in enumerate(value, 1):
-        if not isinstance(record, dict):
-            raise InputError(f"{source}, entry {number}: not a JSON object", "write one object for each request")
-    return list(value)
+def _starts(value: msgspec.Raw, bracket: bytes) -> bool:
+    return bytes(memoryview(value)[:1]) == bracket
 
 
-def _find_paths(lines: pl.DataFrame, source: str) -> dict[str, tuple[str, ...]]:
+def _schema(paths: Sequence[tuple[str, ...]]) -> pl.Schema | None:
+    """What polars is to read: strings at the given paths; None when one path leads through another's value."""
+    tree: dict[str, Any] = {}
+    for path in paths:
+        branch = tree
+        for key in path[:-1]:
+            branch = branch.setdefault(key, {})
+            if branch is _LEAF:
+                return None
+        if path[-1] in branch:
+            return None
+        branch[path[-1]] = _LEAF
+    return pl.Schema({key: _dtype(branch) for key, branch in tree.items()})
+
+
+def _dtype(branch: Any) -> Any:
+    if branch is _LEAF:
+        return pl.String
+    return pl.Struct({key: _dtype(below) for key, below in branch.items()})
+
+
+def _expression(path: tuple[str, ...]) -> pl.Expr:
+    column = pl.col(path[0])
+    for key in path[1:]:
+        column = column.struct.field(key)
+    return column
+
+
+def _find_paths(lines: bytes, source: str) -> dict[str, tuple[str, ...]]:
     paths: dict[str, tuple[str, ...]] = {}
-    for number, line in lines.head(_ROWS_SEARCHED_FOR_NAMES).iter_rows():
-        for path in _walk(_parse_line(number, line, source)):
-            paths.setdefault(".".join(path), path)
+    for number, line in enumerate(lines.split(b"\n", _ROWS_SEARCHED_FOR_NAMES)[:_ROWS_SEARCHED_FOR_NAMES], 1):
+        if line.strip():
+            for path in _walk(_parse_line(number, line.decode(), source)):
+                paths.setdefault(".".join(path), path)
     return paths
 
 
@@ -124,11 +211,15 @@ def _walk(record: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
     for key, value in record.items():
         if isinstance(value, dict):
             yield from _walk(value, (*above, key))
-        elif not set('"\\') & set("".join((*above, key))):  # what a JSON path cannot say is no name of a length
+        else:
             yield (*above, key)
 
 
 def _parse_line(number: int, text: str, source: str) -> dict[str, Any]:
+    if len(text) > MAX_BUILT_BYTES:
+        raise InputError(
+            f"{source}, line {number}: longer than {MAX_BUILT_BYTES >> 20} MiB", "write one request a line"
+        )
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -142,10 +233,6 @@ def _parse_line(number: int, text: str, source: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError(f"{source}, line {number}: not a JSON object", "write one object for each request")
     return record
-
-
-def _json_path(path: tuple[str, ...]) -> str:
-    return "$" + "".join(f'["{key}"]' for key in path)
 
 
 def _field(record: dict[str, Any], path: tuple[str, ...]) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 
 if TYPE_CHECKING:
+    import polars as pl
     from numpy.typing import NDArray
 
 MAX_TOKENS = 10_000_000
@@ -30,6 +30,8 @@ class Lengths(NamedTuple):
 
 def read_lengths(column: pl.Series) -> Lengths:
     """Read a column of token counts: strings or numbers; `4808.0` is whole, true and false are no numbers."""
+    import polars as pl  # noqa: PLC0415 - a quarter of a second, and only tables need it
+
     text = column.cast(pl.String, strict=False) if not column.dtype.is_nested() else pl.Series([""] * len(column))
     text = text.str.strip_chars()
     values = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()

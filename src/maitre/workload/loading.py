@@ -11,6 +11,7 @@ from maitre.errors import UsageError
 from maitre.files import decode_text, read_content
 from maitre.records import Workload
 from maitre.workload.columns import Columns
+from maitre.workload.langfuse import PREFIX, OnProgress, Selection, read_langfuse
 from maitre.workload.reference import REFERENCES
 from maitre.workload.store import parse_stored
 from maitre.workload.synthetic import draw_workload, looks_like_spec, parse_spec
@@ -18,7 +19,10 @@ from maitre.workload.synthetic import draw_workload, looks_like_spec, parse_spec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PARQUET = b"PAR1"
+_HEAD_BYTES = 4096
+"""A stored workload says so in its first bytes."""
+_MAX_BYTES = 1 << 30
+"""A longer text is refused, so that reading it does not fill the memory."""
 _MAX_REQUESTS = 10_000_000
 
 
@@ -29,6 +33,8 @@ def load_workload(
     num_requests: int | None = None,
     default_num_requests: int = 1000,
     seed: int = 0,
+    selection: Selection | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Workload:
     """Load the workload that a user names.
 
@@ -40,6 +46,8 @@ def load_workload(
             that arrivals and shared prefixes stay true, or a random sample when there are no times.
         default_num_requests: how many to draw from a spec when `num_requests` is None.
         seed: of the draw, ≥ 0.
+        selection: which observations of Langfuse count; `text` is `langfuse:https://HOST`, or one of its exports.
+        on_progress: told how far a long read from a server has come.
 
     Raises:
         InputError: the file, a line or a column is wrong.
@@ -52,14 +60,19 @@ def load_workload(
         raise UsageError(f"{num_requests:,} requests are too many", f"ask for {_MAX_REQUESTS:,} or fewer")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "write 0 or more")
-    columns = columns or Columns()
+    columns, selection = columns or Columns(), selection or Selection()
+    if text.startswith(PREFIX) and not _exists(text):
+        _refuse_columns(columns, text)
+        return limit_requests(read_langfuse(text, selection, on_progress), num_requests, seed)
     if looks_like_spec(text) and not _exists(text):
         _refuse_columns(columns, text)
+        selection.refuse(text)
         num_drawn = default_num_requests if num_requests is None else num_requests
         return draw_workload(parse_spec(text), num_drawn, seed, name=text, source=f"spec {text}")
     if text in REFERENCES and not _exists(text):
         raise UsageError(f"{text}: no such file", f"the reference workload is --reference {text}")
-    return limit_requests(_read_file(text, columns), num_requests, seed)
+    num_drawn = default_num_requests if num_requests is None else num_requests
+    return limit_requests(_read_file(text, columns, selection, num_drawn, seed), num_requests, seed)
 
 
 def limit_requests(workload: Workload, num_requests: int | None, seed: int) -> Workload:
@@ -85,25 +98,34 @@ def limit_requests(workload: Workload, num_requests: int | None, seed: int) -> W
         output_tokens=workload.output_tokens[rows],
         arrival_s=None if arrival_s is None else arrival_s[rows],
         latency_s=None if latency_s is None else latency_s[rows],
+        ttft_s=None if workload.ttft_s is None else workload.ttft_s[rows],
         prefix_hashes=None if hashes is None else tuple(hashes[row] for row in rows.tolist()),
         prefix_block_tokens=workload.prefix_block_tokens,
         num_dropped=workload.num_dropped,
     )
 
 
-def _read_file(text: str, columns: Columns) -> Workload:
+def _read_file(text: str, columns: Columns, selection: Selection, num_drawn: int, seed: int) -> Workload:
     source = "stdin" if text == "-" else text
-    content = read_content(text, source)
-    if not content.startswith(_PARQUET):
+    content = read_content(text, source, max_bytes=_MAX_BYTES)
+    if content.startswith(b"{") and b'"schema_version"' in content[:_HEAD_BYTES]:
         stored = parse_stored(decode_text(content, source), source)
         if stored is not None:
             _refuse_columns(columns, source)
+            selection.refuse(source)
             return stored
     # polars loads in a quarter of a second, and only tables need it
     from maitre.workload.cleaning import read_requests  # noqa: PLC0415
-    from maitre.workload.tables import open_table  # noqa: PLC0415
+    from maitre.workload.langfuse.exports import looks_like_export, read_export  # noqa: PLC0415
+    from maitre.workload.servegen import draw_servegen, looks_like_servegen  # noqa: PLC0415
+    from maitre.workload.sources import open_source  # noqa: PLC0415
 
-    return read_requests(open_table(content, source), columns, _name_of(source))
+    if columns == Columns() and looks_like_export(content):
+        return read_export(content, source, selection, _name_of(source))
+    selection.refuse(source)
+    if columns == Columns() and looks_like_servegen(content):
+        return draw_servegen(content, source, _name_of(source), num_drawn, seed)
+    return read_requests(open_source(content, source), columns, _name_of(source))
 
 
 def _refuse_columns(columns: Columns, source: str) -> None:

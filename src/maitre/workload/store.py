@@ -22,7 +22,15 @@ def save_workload(workload: Workload, path: Path | str) -> None:
     Raises:
         SystemFailure: the disk or the permissions refuse.
     """
-    text = workload.model_dump_json(exclude_none=True) + "\n"
+    write_text(workload.model_dump_json(exclude_none=True) + "\n", path)
+
+
+def write_text(text: str, path: Path | str) -> None:
+    """Write a text; `-` is stdout. The file is complete or not there at all.
+
+    Raises:
+        SystemFailure: the disk or the permissions refuse.
+    """
     if str(path) == "-":
         sys.stdout.write(text)
         return

@@ -1,10 +1,11 @@
-"""Request tables: CSV, TSV, JSON, JSON lines or Parquet, plain or gzipped, read by column."""
+"""Request tables: CSV, TSV, JSON, JSON lines or Parquet, read by column."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _DELIMITERS = (",", "\t", ";", "|")
+PARQUET = b"PAR1"
+"""The first bytes of a Parquet file."""
+_MAX_HEADER_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 24
+_MAX_LINES = 30_000_000
+"""Each takes 16 bytes a column, however short it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +35,14 @@ class Table:
     """All columns; nested fields as dotted paths."""
     read: Callable[[Sequence[str]], pl.DataFrame]
     """Reads some columns. Text formats give strings, Parquet gives what it stores."""
+    layout: str | None = None
+    """What the source is, in words, where that is known before its columns are looked at."""
+    num_skipped: dict[str, int] = field(default_factory=dict)
+    """Requests that never became a row, counted by reason."""
 
 
 def open_table(content: bytes, source: str) -> Table:
-    """Recognise a table by its content.
+    """Open a table of any format; the format is recognised by the content.
 
     Args:
         content: the file's bytes, no longer gzipped.
@@ -40,12 +51,39 @@ def open_table(content: bytes, source: str) -> Table:
     Raises:
         InputError: the content is binary, mis-encoded, truncated, or has no header.
     """
-    if content.startswith(b"PAR1"):
+    if content.startswith(PARQUET):
         return _open_parquet(content, source)
-    text = decode_text(content, source)
-    if looks_like_json(text):
-        return _open_json(read_json_rows(text, source), source)
-    return _open_csv(text, source)
+    check_text(content, source)
+    if looks_like_json(content):
+        return _open_json(read_json_rows(content, source), source)
+    return _open_csv(content, source)
+
+
+def frame_table(source: str, frame: pl.DataFrame, layout: str, num_skipped: dict[str, int] | None = None) -> Table:
+    """A table of rows that were read already."""
+    return Table(source, tuple(frame.columns), frame.select, layout, num_skipped or {})
+
+
+def check_text(content: bytes, source: str) -> None:
+    """Refuse what is not UTF-8, or has too many lines to hold.
+
+    Raises:
+        InputError: the bytes are binary or in another encoding (names the line), or too many lines.
+    """
+    if b"\0" in content:
+        line = content[: content.index(b"\0")].count(b"\n") + 1
+        hint = "export it as UTF-8 text (CSV, JSON or JSONL), or as Parquet"
+        raise InputError(f"{source}, line {line}: binary data, text was expected", hint)
+    if content.count(b"\n") > _MAX_LINES:
+        raise InputError(f"{source}: more than {_MAX_LINES:,} lines", "take a part of it, such as a busy hour")
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(content)
+    try:
+        for start in range(0, len(content), _CHUNK_BYTES):  # in parts: the whole as text may take four times the memory
+            decoder.decode(view[start : start + _CHUNK_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        decode_text(content, source)  # names the line
 
 
 def _open_json(rows: JsonRows, source: str) -> Table:
@@ -79,8 +117,8 @@ def _flatten_schema(schema: pl.Schema) -> dict[str, pl.Expr]:
         if not isinstance(dtype, pl.Struct):
             return {name: column}
         found: dict[str, pl.Expr] = {}
-        for field in dtype.fields:
-            found |= walk(f"{name}.{field.name}", field.dtype, column.struct.field(field.name))
+        for part in dtype.fields:
+            found |= walk(f"{name}.{part.name}", part.dtype, column.struct.field(part.name))
         return found
 
     fields: dict[str, pl.Expr] = {}
@@ -89,21 +127,23 @@ def _flatten_schema(schema: pl.Schema) -> dict[str, pl.Expr]:
     return fields
 
 
-def _open_csv(text: str, source: str) -> Table:
-    header = text.lstrip("\r\n").partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=header.count)
-    content = text.encode()
+def _open_csv(content: bytes, source: str) -> Table:
+    content = content.removeprefix(codecs.BOM_UTF8)
+    header = content[:_MAX_HEADER_BYTES].lstrip(b"\r\n").partition(b"\n")[0]
+    if len(header) >= _MAX_HEADER_BYTES - 2:
+        raise InputError(f"{source}, line 1: longer than 1 MiB, column names were expected", "name a table or a log")
+    delimiter = max(_DELIMITERS, key=header.decode(errors="replace").count)
 
     def read(names: Sequence[str]) -> pl.DataFrame:
         try:
             return _read_csv(content, delimiter, names)
         except pl.exceptions.PolarsError:
-            raise _broken_csv(text, delimiter, source) from None
+            raise _broken_csv(content.decode(), delimiter, source) from None
 
     try:
         names = _read_csv(content, delimiter, None).columns
     except pl.exceptions.PolarsError:
-        raise _broken_csv(text, delimiter, source) from None
+        raise _broken_csv(content.decode(), delimiter, source) from None
     if all(_is_number(name) for name in names):
         raise InputError(f"{source}, line 1: a row of numbers, column names were expected", "add a header line")
     return Table(source, tuple(names), read)

@@ -40,7 +40,7 @@ class Times(NamedTuple):
     """Whether zero is 1970, so that two columns can be compared."""
 
 
-def read_times(column: pl.Series, chosen: TimedColumn, source: str) -> Times:
+def read_times(column: pl.Series, chosen: TimedColumn, source: str, wanted: NDArray[np.bool_] | None = None) -> Times:
     """Read a column of times.
 
     Args:
@@ -48,25 +48,34 @@ def read_times(column: pl.Series, chosen: TimedColumn, source: str) -> Times:
         chosen: the column's name and unit; without a unit, numbers of 10⁸ and more are taken as times since 1970 in
             the unit that their size tells, and smaller ones as seconds.
         source: the file's name in error messages.
+        wanted: shape (n,), the rows that ought to have a time; all when None.
 
     Raises:
         InputError: forms, zones or units are mixed, or fewer than half of the rows have a time.
     """
     where = f"{source}, column '{chosen.name}'"
-    if column.dtype.is_temporal():
-        return _checked(_read_temporal(column), column, where)
+    times = _read_temporal(column) if column.dtype.is_temporal() else _read_text(column, chosen.unit, where)
+    expected = np.ones(len(column), dtype=np.bool_) if wanted is None else wanted
+    if 2 * np.count_nonzero(times.valid & expected) >= np.count_nonzero(expected):
+        return times
+    row = int(np.argmax(expected & ~times.valid))
+    what = "nothing" if column[row] is None else f"'{str(column[row])[:40]}'"
+    raise InputError(f"{where}: most rows hold no time that can be read; row {row + 1} has {what}", _FORMS)
+
+
+def _read_text(column: pl.Series, unit: TimeUnit | None, where: str) -> Times:
+    """Numbers, or else dates."""
     text = column.cast(pl.String).str.strip_chars()
     numbers = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     is_number = np.isfinite(numbers)
     if is_number.all():
-        return _checked(_read_numbers(numbers, is_number, chosen.unit, where), column, where)
+        return _read_numbers(numbers, is_number, unit, where)
     iso = _read_iso(text, where)
     if is_number.any() and iso.valid.any():
         both = (int(np.argmax(is_number)), int(np.argmax(iso.valid)))
         examples = " and ".join(f"row {row + 1} has '{text[row]}'" for row in sorted(both))
         raise InputError(f"{where}: numbers and dates are mixed: {examples}", _FORMS)
-    times = _read_numbers(numbers, is_number, chosen.unit, where) if is_number.any() else iso
-    return _checked(times, column, where)
+    return _read_numbers(numbers, is_number, unit, where) if is_number.any() else iso
 
 
 def read_durations(column: pl.Series, unit: TimeUnit) -> NDArray[np.float64]:
@@ -77,14 +86,6 @@ def read_durations(column: pl.Series, unit: TimeUnit) -> NDArray[np.float64]:
         text = column.cast(pl.String).str.strip_chars()
         seconds = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy() * (_NS_PER[unit] / 1e9)
     return np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)
-
-
-def _checked(times: Times, column: pl.Series, where: str) -> Times:
-    if 2 * np.count_nonzero(times.valid) >= len(column):
-        return times
-    row = int(np.argmin(times.valid))
-    what = "nothing" if column[row] is None else f"'{str(column[row])[:40]}'"
-    raise InputError(f"{where}: most rows hold no time that can be read; row {row + 1} has {what}", _FORMS)
 
 
 def _read_temporal(column: pl.Series) -> Times:
@@ -125,7 +126,25 @@ def _unit_by_size(values: NDArray[np.float64], valid: NDArray[np.bool_], where: 
     raise InputError(f"{where}: times of different units are mixed ({smallest:g} and {largest:g})", _FORMS)
 
 
+def _read_uniform_iso(text: pl.Series) -> Times | None:
+    """The fast way for what nearly every tool writes: all rows in one form; None when a row is not."""
+    for pattern, zone, form in (
+        ("%+", "UTC", "ISO 8601 with a zone"),
+        ("%Y-%m-%d %H:%M:%S%.f", None, "ISO 8601"),
+        ("%Y-%m-%dT%H:%M:%S%.f", None, "ISO 8601"),
+    ):
+        dtype = pl.Datetime("ns", zone)
+        if text.head(1).str.strptime(dtype, pattern, strict=False).null_count() == 0:
+            stamps = text.str.strptime(dtype, pattern, strict=False)
+            if stamps.null_count() == 0:
+                return Times(stamps.cast(pl.Int64).to_numpy(), stamps.is_not_null().to_numpy(), form, epoch=True)
+    return None
+
+
 def _read_iso(text: pl.Series, where: str) -> Times:
+    uniform = _read_uniform_iso(text)
+    if uniform is not None:
+        return uniform
     parts = text.str.extract_groups(_ISO_8601).struct.unnest()
     clock = pl.concat_str(
         *("day", pl.lit(" "), pl.col("minute").fill_null("00:00"), pl.col("second").fill_null(":00")),
