@@ -130,18 +130,29 @@ def test_yarn_scaling_makes_the_model_longer():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512}, ["DeepseekV3ForCausalLM", "kv_lora_rank"]),
         (
-            {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8},
+            {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
+            | {"qk_rope_head_dim": 64},
+            ["DeepseekV3ForCausalLM", "MLA"],
+        ),
+        (
+            {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8},
             ["MixtralForCausalLM", "num_local_experts"],
         ),
-        ({"architectures": ["Qwen3NextForCausalLM"], "num_experts": 512}, ["Qwen3NextForCausalLM", "num_experts"]),
-        ({"text_config": {"hidden_size": 1}}, ["text_config", "multimodal"]),
+        (
+            {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 128},
+            ["Qwen3MoeForCausalLM", "num_experts"],
+        ),
+        ({"text_config": QWEN | {"model_type": "qwen2"}}, ["text_config", "multimodal"]),
         ({"architectures": ["MambaForCausalLM"]}, ["MambaForCausalLM"]),
-        ({"architectures": ["GptOssForCausalLM"]}, ["GptOssForCausalLM"]),
+        ({"architectures": ["FalconForCausalLM"], "model_type": "falcon"}, ["FalconForCausalLM", "falcon"]),
+        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, ["GemmaForCausalLM", "weights"]),
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}, ["MistralForCausalLM", "sliding_window"]),
-        ({"use_sliding_window": True, "sliding_window": 4096}, ["4,096", "sliding_window"]),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, ["sliding_attention", "layer_types"]),
+        (
+            {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 14},
+            ["4,096", "sliding_window"],
+        ),
+        ({"layer_types": ["full_attention"] * 27 + ["odd_attention"]}, ["odd_attention", "layer_types"]),
     ],
 )
 def test_what_is_not_covered_is_refused_by_name_with_a_way_out(changes, words):
@@ -158,6 +169,7 @@ def test_what_is_not_covered_is_refused_by_name_with_a_way_out(changes, words):
         {"sliding_window": None, "use_sliding_window": True},
         {"architectures": ["MistralForCausalLM"], "sliding_window": None},
         {"layer_types": ["full_attention"] * 28},
+        {"sliding_window": 4096, "use_sliding_window": True},  # from layer 28 on: in none of 28
     ],
 )
 def test_a_window_that_is_switched_off_does_not_matter(window):

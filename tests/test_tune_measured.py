@@ -133,8 +133,12 @@ def test_a_limit_ends_the_search_and_the_answer_says_how_unsure_it_is():
     assert len(server.measured) == 2
 
 
-def test_a_pool_that_is_smaller_than_believed_costs_runs_and_not_the_answer():
-    server = HiddenServer(num_gpu_blocks=1200)
+@pytest.mark.parametrize("num_gpu_blocks", [1200, 9000])
+def test_a_pool_that_is_not_as_believed_is_learned_from_the_first_step(num_gpu_blocks):
+    server = HiddenServer(num_gpu_blocks=num_gpu_blocks)
     study = tune(server)
     best_s = min(server.true_s(cell) for cell in CELLS)
     assert server.true_s(study.recommended) <= best_s / 0.98
+    assert len(server.measured) <= 6
+    for trial in study.cells:
+        assert trial.num_gpu_blocks == num_gpu_blocks or trial.cell in server.measured[:1]

@@ -139,8 +139,8 @@ FILES = {
     "binary": ("\0\0\0\0", "binary data"),
     "missing-field": (config(num_hidden_layers=None), "num_hidden_layers is missing"),
     "nonsense-field": (config(hidden_size=-1), "hidden_size is -1"),
-    "moe": (config(architectures=["MixtralForCausalLM"], num_local_experts=8), "num_local_experts"),
-    "unknown": (config(architectures=["FancyForCausalLM"]), "FancyForCausalLM is not covered yet"),
+    "moe": (config(architectures=["MixtralForCausalLM"], num_local_experts=8), "MixtralForCausalLM"),
+    "unknown": (config(architectures=["FancyForCausalLM"]), "FancyForCausalLM"),
 }
 
 
@@ -159,3 +159,45 @@ def test_help_lists_vllms_own_flags(capsys):
     assert code == 0
     for flag in ("--max-num-seqs", "--max-num-batched-tokens", "--kv-cache-dtype", "--blocks", "--prompt-tokens"):
         assert flag in out
+
+
+def test_every_public_config_through_the_verb(capsys, shared_path):
+    wrong, num_cases = [], 0
+    for case in json.loads((shared_path / "cases" / "cases.json").read_text("utf-8")):
+        configs = [name for name in case["files"] if name.endswith(".json")]
+        if case["kind"] != "model-config" or not configs:
+            continue
+        given, flags = case["given"], ["--model", str(shared_path / "cases" / configs[0])]
+        flags += ["--kv-cache-dtype", "fp8"] if given["kv_dtype_bytes"] == 1 else []
+        flags += ["--tensor-parallel-size", str(given["tensor_parallel_size"])]
+        flags += ["--in-flight-tokens", str(given["in_flight_tokens"])] if "in_flight_tokens" in given else []
+        flags += ["--max-model-len", str(given["max_model_len"])] if "max_model_len" in given else []
+        found, num_cases = read(capsys, *flags), num_cases + 1
+        for key, expected in case["expect"].items():
+            options = expected.get("any_of", []) if isinstance(expected, dict) else [expected]
+            is_in_range = (
+                isinstance(expected, dict) and "min" in expected and expected["min"] <= found[key] <= expected["max"]
+            )
+            wrong += [] if found[key] in options or is_in_range else [(case["id"], key, found[key])]
+    assert not wrong
+    assert num_cases >= 6
+
+
+def test_without_the_hybrid_manager_a_window_keeps_every_token(capsys, shared_path):
+    model = ("--model", str(shared_path / "cases" / "config-sliding-half-the-layers-fp8.json"))
+    found = read(capsys, *model, "--disable-hybrid-kv-cache-manager")
+    assert found["fixed_bytes_per_seq"] == 0
+    assert found["kv_bytes_per_token"] > read(capsys, *model)["kv_bytes_per_token"]
+    code, out, _ = run(capsys, *model)
+    assert code == 0
+    assert "a sequence whatever its length" in out
+
+
+def test_dials_show_what_a_larger_token_budget_costs(capsys):
+    found = read(capsys, *FITS, "--dials", "--max-num-seqs", "256")
+    pools = {cell["max_num_batched_tokens"]: cell["kv_tokens"] for cell in found["pool_by_dials"] if cell["is_present"]}
+    assert pools == {8192: found["kv_tokens"]}
+    row = [cell["kv_tokens"] for cell in found["pool_by_dials"] if cell["max_num_seqs"] == 256]
+    assert row == sorted(row, reverse=True)
+    assert row[0] > row[-1]
+    assert "512,224" in run(capsys, *FITS, "--dials", "--max-num-seqs", "256", "--max-model-len", "8192")[1]

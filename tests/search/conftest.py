@@ -63,6 +63,8 @@ class World:
     """Logarithms by which a cell takes longer than its steps should."""
     run_sd: float = 0.0
     window_sd: float = 0.0
+    drift: float = 0.0
+    """By how much a run is slower at one time and faster at another, in a slow wave."""
 
     def true_s(self, cell):
         return float(self.server.features([cell])[0] @ TRUTH.coefficients * np.exp(self.own.get(cell, 0.0)))
@@ -74,6 +76,8 @@ class World:
         if generator is not None:
             windows = generator.normal(0, self.window_sd, len(steps_s) // 32 + 1)
             steps_s = steps_s * np.exp(generator.normal(0, self.run_sd) + np.repeat(windows, 32)[: len(steps_s)])
+            wave = np.sin(2 * np.pi * (np.arange(len(steps_s)) / len(steps_s) + generator.random()))
+            steps_s = steps_s * np.exp(self.drift * wave)
         steps = StepRecord({**columns, "output_end_s": np.cumsum(steps_s)})
         return steps if share == 1 else steps.first(round(share * steps.num_steps))
 

@@ -5,7 +5,7 @@ import pytest
 
 from maitre.errors import DoesNotFitError
 from maitre.records import Cell, FailedTrial
-from maitre.search.challenge import LEAST_SHARE, NUM_CALIBRATIONS, Challenge
+from maitre.search.challenge import HOPELESS, LEAST_SHARE, NUM_CALIBRATIONS, Challenge
 from maitre.search.strategy import Told
 from maitre.simulator.surface import ReplayedSurface
 
@@ -30,7 +30,7 @@ def whole(world, cell, generator=None):
     return Told(cell, float(steps.step_end_s[-1]), steps)
 
 
-def measure(search, world, ask, generator=None, failing=(), every=20):
+def measure(search, world, ask, generator=None, failing=(), every=60):
     """One run, watched every few steps."""
     if ask.cell in failing:
         return failure(ask.cell)
@@ -66,7 +66,7 @@ def make_search(world, believe):
 
 @pytest.fixture
 def noisy(make_world):
-    """A server as they are: 1 % of noise from run to run and from window to window, 1 % that each cell has of its own."""
+    """As servers are: 1 % of noise from run to run and from window to window, and 1 % that each cell has of its own."""
 
     def make(seed, run_sd=0.01):
         world = make_world(run_sd=run_sd, window_sd=0.01)
@@ -96,7 +96,7 @@ def test_the_present_setting_comes_first_then_what_tells_most_then_the_leader(wo
 def test_it_stops_only_at_a_cell_that_was_measured_and_is_good_with_the_probability_that_was_asked_for(
     noisy, make_search
 ):
-    for seed in range(10):
+    for seed in range(6):
         world, search = noisy(seed), make_search(seed=seed, delta=0.1)
         story = play(search, world, generator=np.random.default_rng(seed))
         finished = {told.cell for _, told in story if told.duration_s is not None}
@@ -108,32 +108,35 @@ def test_it_stops_only_at_a_cell_that_was_measured_and_is_good_with_the_probabil
 
 def test_in_noise_it_finds_a_good_cell_with_a_fraction_of_the_runs(noisy, make_search):
     regrets, num_runs = [], []
-    for seed in range(20):
+    for seed in range(8):
         world, search = noisy(seed), make_search(SLOWEST, seed=seed)
         num_runs.append(len(play(search, world, generator=np.random.default_rng(seed))))
         regrets.append(regret(world, search.recommend()))
-    assert np.mean(np.array(regrets) > 0.02) <= 0.05
+    assert max(regrets) <= 0.02
     assert np.median(num_runs) <= 4
 
 
-def test_what_noise_hides_is_measured_again(make_world, cells, make_search):
-    """Two cells are 2 % apart, and a run is off by 3 %."""
+def test_what_noise_hides_is_measured_again(make_world, make_search):
+    """Two cells are 1 % apart, and a run is off by 1 %."""
     pair = [at(8, 256), FASTEST]
-    world = make_world(run_sd=0.03, window_sd=0.01)
-    world.own = {pair[0]: np.log(world.true_s(FASTEST) / world.true_s(pair[0])) + 0.02}
-    search = make_search(pair[0], cells=pair)
-    runs = [ask.cell for ask, _ in play(search, world, generator=np.random.default_rng(2))]
-    assert len(runs) > len(set(runs))
-    assert regret(world, search.recommend()) <= 0.0201
+    num_runs = []
+    for seed in (0, 2):
+        world = make_world(run_sd=0.01, window_sd=0.01)
+        world.own = {pair[0]: np.log(world.true_s(FASTEST) / world.true_s(pair[0])) + 0.01}
+        search = make_search(pair[0], cells=pair, seed=seed, epsilon=0.005)
+        num_runs.append(len(play(search, world, generator=np.random.default_rng(seed))))
+        assert search.recommend() == FASTEST
+    assert max(num_runs) > 4
 
 
 def test_a_cell_that_the_simulator_thinks_too_well_of_is_found_out(make_world, make_search):
+    """The simulator's favourite takes a third longer than its steps should."""
     world = make_world()
-    world.own = {cell: 0.5 for cell in world.cells if cell.max_num_seqs == 16}
-    search = make_search(SLOWEST)
-    play(search, world)
-    assert search.recommend().max_num_seqs == 8
-    assert regret(world, search.recommend()) <= 0.02
+    world.own = {FASTEST: 0.3}
+    search = make_search(at(8, 256))
+    cells = [ask.cell for ask, _ in play(search, world)]
+    assert FASTEST in cells
+    assert search.recommend() == min(world.cells, key=world.true_s) != FASTEST
 
 
 def test_expectations_are_those_of_the_runs(world, make_search):
@@ -196,17 +199,14 @@ def test_a_cell_that_was_measured_and_then_fails_is_the_last_resort(world, make_
     assert search.recommend() == SLOWEST
 
 
-def test_cells_whose_pool_is_too_small_are_left_out(world, make_search):
-    server = world.server
-    tight = ReplayedSurface(
-        server.workload,
-        server._server,
-        server._step_time,
-        lambda cell: 5 if cell.max_num_batched_tokens == 256 else 500,
-    )
+def test_cells_whose_pool_is_too_small_are_left_out(surface, make_world, make_search):
+    def num_blocks(cell):
+        return 5 if cell.max_num_batched_tokens == 256 else 2000
+
+    tight = ReplayedSurface(surface.workload, surface._server, surface._step_time, num_blocks)
     search = make_search(surface=tight)
     assert {cell.max_num_batched_tokens for cell in search.cells} == {64, 128}
-    story = play(search, world)
+    story = play(search, make_world(tight))
     assert all(ask.cell.max_num_batched_tokens < 256 for ask, _ in story)
     with pytest.raises(DoesNotFitError):
         make_search(FASTEST, surface=tight)
@@ -222,12 +222,19 @@ def equal_from_eight_slots_on(make_world):
     return world
 
 
-def test_among_cells_that_are_surely_good_the_calmest_is_recommended(make_world, make_search):
+@pytest.mark.parametrize("slots", [8, 16])
+def test_among_cells_that_are_surely_good_the_calmest_is_recommended(make_world, make_search, slots):
     world = equal_from_eight_slots_on(make_world)
-    search = make_search(FASTEST, epsilon=0.1, calm=lambda cell, _: 0.01 * cell.max_num_seqs)
-    play(search, world)
-    assert search.probability(FASTEST) >= 0.95
-    assert search.recommend().max_num_seqs == 8
+    pair = [FASTEST, at(8, 256)]
+    search = make_search(
+        FASTEST, cells=pair, epsilon=0.1, calm=lambda cell, _: 0.01 if cell.max_num_seqs == slots else 0.02
+    )
+    for cell in pair:
+        search.tell(whole(world, cell))
+    assert search.sure_and_measured == pair
+    assert search.ask() is None
+    assert search.recommend() == search.leader
+    assert search.recommend().max_num_seqs == slots
 
 
 def test_a_little_calmer_is_not_worth_a_further_run(make_world, make_search):
@@ -260,18 +267,15 @@ def test_latencies_are_judged_once_for_each_state_of_knowledge(make_world, make_
 
 
 def test_a_run_that_cannot_win_any_more_is_cut_short(make_world, make_search):
-    """The simulator's favourites need 60 % longer than it thinks, and that shows early in the run."""
     world = make_world()
-    world.own = {cell: 0.47 for cell in world.cells if cell.max_num_seqs == 16}
-    search = make_search(at(8, 256), seed=1)
-    story = play(search, world)
-    cut = [told for _, told in story if told.duration_s is None]
+    world.own = {FASTEST: 0.3}
+    search = make_search(at(8, 256))
+    cut = [told for _, told in play(search, world) if told.duration_s is None]
     assert cut
-    total = world.server.workload.output_tokens.sum()
     for told in cut:
-        assert LEAST_SHARE <= told.steps.columns["num_decodes"].sum() / total < 0.8
-        assert told.cell.max_num_seqs == 16
-        assert told.cell != search.recommend()
+        share = told.steps.columns["num_decodes"].sum() / world.server.workload.output_tokens.sum()
+        assert LEAST_SHARE <= share < 0.7
+        assert regret(world, told.cell) > 0.02
 
 
 def test_calibration_runs_and_first_quarters_are_never_cut_short(make_world, make_search):
@@ -288,11 +292,23 @@ def test_calibration_runs_and_first_quarters_are_never_cut_short(make_world, mak
 
 
 def test_a_run_that_may_still_win_goes_on(noisy, make_search):
-    for seed in range(5):
+    for seed in range(3):
         world, search = noisy(seed), make_search(SLOWEST, seed=seed)
         story = play(search, world, generator=np.random.default_rng(seed))
         best = min(world.cells, key=world.true_s)
         assert all(told.duration_s is not None for _, told in story if told.cell == best)
+
+
+def test_a_run_with_a_small_chance_goes_on(make_world, make_search):
+    world = make_world()
+    cell = at(16, 64)
+    world.own = {cell: -0.02}  # it takes 2.4 % longer than the best, where 2 % would be good
+    search = make_search()
+    for other in (MIDDLE, FASTEST, at(8, 64)):
+        search.tell(whole(world, other))
+    assert HOPELESS < search.probability(cell) < 0.3
+    search._asked = cell
+    assert not any(search.watch(world.run(cell, share=share)) for share in (0.4, 0.6, 0.9))
 
 
 def test_a_run_that_was_cut_short_does_not_count_as_measured(world, make_search):
@@ -324,7 +340,7 @@ def test_how_often_a_run_was_looked_at_changes_nothing(noisy, make_search):
         assert all(told.duration_s is not None for _, told in played)
         return [ask for ask, _ in played], search.probability(search.leader)
 
-    assert story(20) == story(90)
+    assert story(60) == story(150)
 
 
 def test_a_search_that_was_interrupted_goes_on_where_it_was(noisy, make_search):

@@ -1,16 +1,24 @@
 """What is known of all cells after a few runs, against servers whose truth is known."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from maitre.calibration.served import unknown_prior
+from maitre.recording import load_recording, recorded_workload
 from maitre.records import ServerConfig
 from maitre.search.dial_process import dial_covariance
 from maitre.search.evidence import foresee, read_duration, read_steps
 from maitre.search.posterior import Posterior
+from maitre.simulator import StepTime
+from maitre.simulator.surface import ReplayedSurface
+from maitre.trial.recorded import recorded_server
 
+RECORDING = Path(__file__).parents[1] / "data/recordings/qwen2.5-14b-lognormal-kv4521.json"
 FAR_APART = (0, 5, 10)
 """Cells that differ in both dials: 2x64, 4x256, 16x128."""
+H200_STEP_TIME = StepTime(a0=0.009, b0=2e-5, c0=5e-8, a1=1e-3, b1=4e-5, c1=1e-7, d1=4e-9, knee=206)
 
 
 def runs_of(world, positions, generator=None, surface=None, **changes):
@@ -83,6 +91,21 @@ def test_the_model_is_linear_around_what_it_finds(make_world, factor, window_sd)
     assert posterior.parameters.mean[:7] == pytest.approx(np.zeros(7), abs=0.01)
 
 
+@pytest.mark.parametrize("pair", [(5, 6), (4, 6), (6, 7)])
+@pytest.mark.parametrize("factor", [1 / 20, 1, 20])
+def test_on_an_h200_the_search_for_the_step_time_does_not_go_to_and_fro(factor, pair):
+    """Two runs, whose windows fit to 2 %, would rather have one coefficient negative."""
+    recording, runs = load_recording(RECORDING)
+    server = recorded_server(recording)
+    surface = ReplayedSurface(
+        recorded_workload(recording), server, H200_STEP_TIME, lambda _: recording.num_gpu_blocks, started_at=server.cell
+    )
+    cells = [run.recorded.cell for run in runs]
+    seen = [read_steps(surface, cells[i], runs[i], is_complete=True) for i in pair]
+    posterior = Posterior(surface, anything(factor), cells, seen)
+    assert posterior.parameters.mean[:7] == pytest.approx(np.zeros(7), abs=0.01)
+
+
 def test_a_coefficient_that_is_zero_stays_out_of_the_way(world, believe):
     posterior = Posterior(world.server, believe([1, 1, 1, 1, 1, 1, 0]), world.cells, runs_of(world, FAR_APART))
     assert np.isfinite(posterior.mean).all()
@@ -128,6 +151,19 @@ def test_intervals_cover_the_truth_of_cells_that_were_not_measured(make_world, b
     assert np.mean(covered) >= 0.9
 
 
+def test_a_drift_within_runs_is_not_taken_for_the_step_time(make_world, believe):
+    """Each run is up to 15 % slower at one time and faster at another, in a slow wave."""
+    covered = []
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        world = make_world(drift=0.15)
+        posterior = Posterior(world.server, believe(), world.cells, runs_of(world, FAR_APART, generator))
+        low, high = np.quantile(posterior.draws(1000, generator), [0.025, 0.975], axis=0)
+        inside = (low <= log_truth(world)) & (log_truth(world) <= high)
+        covered += np.delete(inside, FAR_APART).tolist()
+    assert np.mean(covered) >= 0.9
+
+
 def test_runs_of_the_same_cell_average_out_what_differs_from_run_to_run(make_world, believe):
     world = make_world(run_sd=0.02, window_sd=0.01)
     often = runs_of(world, [0, 10, *[5] * 8], np.random.default_rng(3))
@@ -145,6 +181,12 @@ def test_a_machine_that_is_uneven_within_runs_is_thought_uneven_between_runs(mak
 
 
 # whom to believe
+
+
+def test_how_far_the_belief_was_off_at_the_first_run_is_held_against_nobody(world, believe):
+    before = Posterior(world.server, believe(), world.cells, [])
+    after = Posterior(world.server, believe(4.0), world.cells, runs_of(world, (4,)))
+    assert after.weights == pytest.approx(before.weights)
 
 
 def test_a_simulator_that_is_right_keeps_its_weight(make_world, believe):

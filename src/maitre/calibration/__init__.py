@@ -7,4 +7,13 @@ from maitre.calibration.prior import roofline_prior
 from maitre.calibration.served import served_model, served_prior
 from maitre.calibration.shipped import calibration_for, shipped_calibrations
 
-__all__ = ["Calibration", "calibration_for", "fit_step_time", "roofline_prior", "served_model", "served_prior", "shipped_calibrations", "step_time_factors"]
+__all__ = [
+    "Calibration",
+    "calibration_for",
+    "fit_step_time",
+    "roofline_prior",
+    "served_model",
+    "served_prior",
+    "shipped_calibrations",
+    "step_time_factors",
+]

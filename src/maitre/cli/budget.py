@@ -1,4 +1,4 @@
-"""`maitre budget`: know the KV cache before a server is started."""
+"""`maitre budget`: know the KV cache, before a server is started or from what it has printed."""
 
 from __future__ import annotations
 
@@ -6,36 +6,48 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from maitre.cli.budget_extras import NO_EXTRA_OPTIONS, ExtraOptions
 from maitre.cli.numbers import Count
 from maitre.cli.server_options import NO_SERVER, ServerOptions
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from rich.table import Table
-
+    from maitre.cli.budget_compare import PoolAtDials
+    from maitre.cli.budget_fit import Fit
+    from maitre.cli.budget_logged import Asked
+    from maitre.kv_budget import CacheFlags
     from maitre.records import KvBudget, ServerConfig
-
-    IntVector = NDArray[np.int64]
 
 
 def budget(
     workload: WorkloadOptions = NO_WORKLOAD,
     server: ServerOptions = NO_SERVER,
+    extra: ExtraOptions = NO_EXTRA_OPTIONS,
     *,
+    log: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    metrics: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     max_num_seqs: Count | None = None,
     max_num_batched_tokens: str | None = None,
     blocks: Count | None = None,
     compiled: Annotated[bool, Parameter(negative="")] = False,
+    dials: Annotated[bool, Parameter(negative="")] = False,
     prompt_tokens: Count | None = None,
     output_tokens: Count | None = None,
+    in_flight_tokens: Count | None = None,
+    api_key: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Know the KV cache: what fills the GPU's memory, and how many sequences really fit.
 
+    From --model and --gpu before a server is started, or from --log or --metrics of one that was; with both, computed
+    and logged values stand side by side. Exit code 1: the log's last start failed, or the pool is not shown.
+
     Parameters
     ----------
+    log
+        The server's start-up log of any vLLM version, also .gz; - is stdin.
+    metrics
+        A scrape of /metrics, - for stdin, or the server's address such as http://localhost:8000.
     max_num_seqs
         Most sequences that run at once; vLLM's default for the GPU when not given.
     max_num_batched_tokens
@@ -44,186 +56,191 @@ def budget(
         The pool of a running server instead of --gpu: num_gpu_blocks from vLLM's log or metrics.
     compiled
         vLLM finds its compiled graphs in the cache, as every later start of the same shape does: a larger pool.
+    dials
+        Also the pool at other values of both flags.
     prompt_tokens
         Prompt length to count sequences at, instead of a workload.
     output_tokens
         Output length to count sequences at, instead of a workload.
+    in_flight_tokens
+        Without --gpu: tokens that one sequence may have scheduled at once; 1 while it decodes, when not given.
+    api_key
+        For --metrics with an address; else VLLM_API_KEY or OPENAI_API_KEY.
     json
         Print the budget as JSON.
     """
+    if log is not None or metrics is not None:
+        asked = _asked(workload, server, max_num_seqs, max_num_batched_tokens, prompt_tokens, output_tokens)
+        asked = asked._replace(compiled=compiled, dials=dials, as_json=json, extra=extra)
+        return _show_logged(log, metrics, api_key, asked, has_blocks=blocks is not None)
     if server.model is not None and server.gpu is None and blocks is None:
-        return _print_bytes_per_token(server, as_json=json)
+        return _print_bytes_per_token(server, extra, in_flight_tokens or 1, as_json=json)
+    return _show_computed(
+        _asked(workload, server, max_num_seqs, max_num_batched_tokens, prompt_tokens, output_tokens)._replace(
+            compiled=compiled, dials=dials, as_json=json
+        ),
+        blocks,
+        extra,
+        in_flight_tokens or 1,
+    )
+
+
+def _asked(
+    workload: WorkloadOptions,
+    server: ServerOptions,
+    max_num_seqs: int | None,
+    max_num_batched_tokens: str | None,
+    prompt_tokens: int | None,
+    output_tokens: int | None,
+) -> Asked:
+    from maitre.cli.budget_fit import given_lengths
+    from maitre.cli.budget_logged import Asked
+    from maitre.units import parse_token_count
+
+    return Asked(
+        server,
+        given_lengths(workload, prompt_tokens, output_tokens),
+        max_num_seqs,
+        parse_token_count(max_num_batched_tokens) if max_num_batched_tokens is not None else None,
+    )
+
+
+def _show_logged(log: str | None, metrics: str | None, api_key: str | None, asked: Asked, *, has_blocks: bool) -> int:
+    from maitre.cli.budget_log import show_log
+    from maitre.cli.budget_metrics import show_metrics
+    from maitre.errors import UsageError
+
+    if has_blocks or (log is not None and metrics is not None):
+        raise UsageError("--log, --metrics and --blocks each give the pool", "leave all but one of them out")
+    if log is not None:
+        return show_log(log, asked)
+    return show_metrics(metrics or "", api_key, asked)
+
+
+def _show_computed(asked: Asked, blocks: int | None, extra: ExtraOptions, in_flight_tokens: int) -> int:
+    """The pool that --blocks names or --model and --gpu give."""
+    from maitre.cli.budget_fit import count_fitting, fit_lines
+    from maitre.cli.budget_print import print_dials, print_lines, print_pool
+
+    later: KvBudget | None = None
+    config: ServerConfig | None = None
+    cells: tuple[PoolAtDials, ...] = ()
     if blocks is not None:
-        pool, later, config = _given_pool(server, blocks), None, None
+        pool = _given_pool(asked, blocks, extra, in_flight_tokens)
     else:
-        pool, later, config = _estimated_pool(server, max_num_seqs, max_num_batched_tokens, compiled=compiled)
-    lengths = _lengths(workload, prompt_tokens, output_tokens)
-    fit = _fit(pool, lengths, config.max_model_len if config else server.model_len())
-    if json:
-        _print_json(pool, config, fit)
-    else:
-        _print_budget(pool, config, fit, lengths)
-        _print_later_pool(pool, later)
+        pool, later, config = _estimated_pool(asked, extra)
+        cells = _dials(asked, config, extra) if asked.dials else ()
+    fit = count_fitting(pool, asked.lengths, config.max_model_len if config else asked.options.model_len())
+    if asked.as_json:
+        _print_json(pool, config, fit, cells)
+        return 0
+    print_pool(pool)
+    print_lines(fit_lines(config, fit, asked.lengths))
+    _print_later_pool(pool, later)
+    if cells:
+        print_dials(cells, None)
     return 0
 
 
-def _given_pool(options: ServerOptions, blocks: int) -> KvBudget:
+def _given_pool(asked: Asked, blocks: int, extra: ExtraOptions, in_flight_tokens: int) -> KvBudget:
     """The pool that --blocks names."""
     from maitre.errors import UsageError
     from maitre.kv_budget import kv_budget_from_blocks
     from maitre.models import load_attention
 
-    if options.gpu is not None:
+    options = asked.options
+    if options.gpu is not None or asked.dials:
         raise UsageError("--blocks gives the pool, --gpu would compute it", "leave one of them out")
     return kv_budget_from_blocks(
         blocks,
         options.block_size,
         load_attention(options.model) if options.model is not None else None,
-        kv_cache_dtype=options.kv_cache_dtype,
-        tensor_parallel_size=options.tensor_parallel_size,
-        dtype=options.dtype,
+        flags=_cache_flags(options, extra),
+        max_model_len=options.model_len(),
+        in_flight_tokens=in_flight_tokens,
     )
 
 
-def _estimated_pool(
-    options: ServerOptions, max_num_seqs: int | None, max_num_batched_tokens: str | None, *, compiled: bool
-) -> tuple[KvBudget, KvBudget | None, ServerConfig]:
+def _cache_flags(options: ServerOptions, extra: ExtraOptions) -> CacheFlags:
+    from maitre.kv_budget import CacheFlags
+
+    extras = extra.extras(with_weights=False)
+    return CacheFlags(
+        kv_cache_dtype=options.kv_cache_dtype,
+        dtype=options.dtype,
+        tensor_parallel_size=options.tensor_parallel_size,
+        block_size=options.block_size,
+        disable_hybrid_kv_cache_manager=extras.disable_hybrid_kv_cache_manager,
+        speculation=extras.speculation,
+    )
+
+
+def _estimated_pool(asked: Asked, extra: ExtraOptions) -> tuple[KvBudget, KvBudget | None, ServerConfig]:
     """The pool of the server that the flags start, that of a later start where it differs, and the server."""
     from maitre.errors import UsageError
     from maitre.kv_budget import estimate_kv_budget
-    from maitre.units import parse_token_count
 
-    if options.model is None:
-        raise UsageError("no model is given", "--model NAME_OR_DIRECTORY --gpu GPU, or --blocks N for a known pool")
-    model, gpu = options.load()
-    tokens = parse_token_count(max_num_batched_tokens) if max_num_batched_tokens is not None else None
-    config = options.server(model, gpu, max_num_seqs, tokens)
-    later = estimate_kv_budget(model, gpu, config, compiles=False)
-    return (later, None, config) if compiled else (estimate_kv_budget(model, gpu, config), later, config)
-
-
-def _lengths(
-    options: WorkloadOptions, prompt_tokens: int | None, output_tokens: int | None
-) -> tuple[IntVector, IntVector] | None:
-    """Prompt and output lengths to count sequences at, or None when the command line names none."""
-    import numpy as np
-
-    from maitre.errors import UsageError
-
-    named = options.workload is not None or options.reference is not None
-    if prompt_tokens is None and output_tokens is None:
-        if not named:
-            return None
-        traffic = options.load()
-        return traffic.prompt_tokens, traffic.output_tokens
-    if named or prompt_tokens is None or output_tokens is None:
-        raise UsageError(
-            "give either a workload or both --prompt-tokens and --output-tokens",
-            "--prompt-tokens 512 --output-tokens 256",
-        )
-    return np.array([prompt_tokens]), np.array([output_tokens])
+    if asked.options.model is None:
+        raise UsageError("no model is given", "--model NAME_OR_DIRECTORY --gpu GPU, --log FILE, or --blocks N")
+    model, gpu = asked.options.load_checkpoint()
+    config = asked.options.server(model, gpu, asked.max_num_seqs, asked.max_num_batched_tokens)
+    extras = extra.extras(with_weights=True)
+    later = estimate_kv_budget(model, gpu, config, compiles=False, extras=extras)
+    if asked.compiled:
+        return later, None, config
+    return estimate_kv_budget(model, gpu, config, extras=extras), later, config
 
 
-def _fit(
-    pool: KvBudget, lengths: tuple[IntVector, IntVector] | None, max_model_len: int | None
-) -> dict[str, float | None]:
-    """Sequences that fit, by the keys of the JSON output; None where no length is known."""
-    from maitre.kv_budget import max_seqs, max_seqs_of_length
+def _dials(asked: Asked, config: ServerConfig, extra: ExtraOptions) -> tuple[PoolAtDials, ...]:
+    from maitre.cli.budget_compare import pool_by_dials
 
-    fit: dict[str, float | None] = dict.fromkeys(("max_seqs", "max_seqs_full_length", "max_seqs_at_max_model_len"))
-    if lengths:
-        found = max_seqs(pool, *lengths)
-        fit |= {"max_seqs": int(found.mean_footprint), "max_seqs_full_length": int(found.full_length)}
-    if max_model_len:
-        fit["max_seqs_at_max_model_len"] = round(max_seqs_of_length(pool, max_model_len), 2)
-    return fit
+    model, gpu = asked.options.load_checkpoint()
+    extras = extra.extras(with_weights=True)
+    return pool_by_dials(model, gpu, config, 0, extras, compiles=not asked.compiled)
 
 
-def _print_json(pool: KvBudget, config: ServerConfig | None, fit: dict[str, float | None]) -> None:
+def _print_json(pool: KvBudget, config: ServerConfig | None, fit: Fit, cells: tuple[PoolAtDials, ...]) -> None:
     from json import dumps
 
-    cell = config.cell.model_dump() if config else {"max_num_seqs": None, "max_num_batched_tokens": None}
-    record = pool.model_dump(mode="json") | {"kv_tokens": pool.kv_tokens, "kind": "full"} | cell | fit
+    cell = {key: getattr(config, key, None) for key in ("max_num_seqs", "max_num_batched_tokens")}
+    record = pool.model_dump(mode="json") | {"kv_tokens": pool.kv_tokens, "kind": _kind(pool)} | cell | fit
+    if cells:
+        record["pool_by_dials"] = [found.model_dump(mode="json") for found in cells]
     print(dumps(record, indent=2, ensure_ascii=False))
 
 
-def _print_bytes_per_token(options: ServerOptions, *, as_json: bool) -> int:
-    """Without a GPU: what one token takes, which needs nothing but the attention's geometry."""
+def _kind(pool: KvBudget) -> str:
+    from maitre.kv_budget import GroupedKvBudget
+
+    return pool.layout.kind if isinstance(pool, GroupedKvBudget) else "full"
+
+
+def _print_bytes_per_token(options: ServerOptions, extra: ExtraOptions, in_flight_tokens: int, *, as_json: bool) -> int:
+    """Without a GPU: what a token and a sequence take, which needs nothing but the attention's geometry."""
     from json import dumps
 
-    from maitre.kv_budget import kv_bytes_per_token
+    from maitre.kv_budget import kv_layout
     from maitre.models import load_attention
 
-    model = load_attention(options.model or "")
-    num_bytes = kv_bytes_per_token(model, options.kv_cache_dtype, options.tensor_parallel_size, options.dtype)
+    model, flags = load_attention(options.model or ""), _cache_flags(options, extra)
+    layout = kv_layout(model, flags)
+    fixed = layout.fixed_bytes_per_seq(options.model_len() or model.max_position_embeddings, in_flight_tokens)
+    per_token = layout.kv_bytes_per_token
     if as_json:
-        record = {"kv_bytes_per_token": num_bytes, "fixed_bytes_per_seq": 0, "kind": "full", "source": model.source}
-        print(dumps(record, indent=2, ensure_ascii=False))
+        record = {"kv_bytes_per_token": per_token, "fixed_bytes_per_seq": fixed, "kind": layout.kind}
+        print(dumps(record | {"source": model.source}, indent=2, ensure_ascii=False))
         return 0
-    print(f"{model.name}: {num_bytes:,} B of KV cache a token and GPU, from {model.source}")
+    print(f"{model.name}: {per_token:,} B of KV cache a token and GPU, from {model.source}")
+    if fixed:
+        print(f"and {fixed:,} B a sequence whatever its length: layers that keep a window or a state")
+    if layout.kind == "sliding" and not flags.disable_hybrid_kv_cache_manager:
+        whole = kv_layout(model, flags.model_copy(update={"disable_hybrid_kv_cache_manager": True}))
+        print(f"{whole.kv_bytes_per_token:,} B a token with --disable-hybrid-kv-cache-manager, and nothing else")
     print("add --gpu to see how many tokens fit")
     return 0
-
-
-def _print_budget(
-    pool: KvBudget,
-    config: ServerConfig | None,
-    fit: dict[str, float | None],
-    lengths: tuple[IntVector, IntVector] | None,
-) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
-    console.print(f"[dim]{escape(pool.source)}[/dim]", soft_wrap=True)
-    if pool.parts:
-        console.print(_parts_table(pool))
-    per_token = f", {pool.kv_bytes_per_token:,} B a token" if pool.kv_bytes_per_token else ""
-    console.print(
-        f"KV pool: {pool.num_gpu_blocks:,} blocks of {pool.block_size}{per_token}; "
-        f"[bold]{pool.kv_tokens:,} tokens[/bold] (one block is vLLM's own)",
-        soft_wrap=True,
-    )
-    for line in _fit_lines(config, fit, lengths):
-        console.print(line, soft_wrap=True)
 
 
 def _print_later_pool(first: KvBudget, later: KvBudget | None) -> None:
     """Say how much larger the pool gets once the compiled graphs are cached, where that is half a per cent or more."""
     if later is not None and (gain := later.kv_tokens / first.kv_tokens - 1) >= 0.005:
         print(f"a later start finds its graphs compiled: {later.kv_tokens:,} tokens, +{gain:.1%} (--compiled)")
-
-
-def _parts_table(pool: KvBudget) -> Table:
-    from rich.table import Table
-
-    from maitre.units import GIB
-
-    table = Table("part", box=None, padding=(0, 2, 0, 0))
-    for name in ("GiB", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("source", style="dim")
-    for part in pool.parts:
-        table.add_row(part.name, f"{part.num_bytes / GIB:,.2f}", f"{part.num_bytes:,}", part.source)
-    return table
-
-
-def _fit_lines(
-    config: ServerConfig | None, fit: dict[str, float | None], lengths: tuple[IntVector, IntVector] | None
-) -> list[str]:
-    """How many sequences fit, in words, and what that means for max_num_seqs."""
-    lines = []
-    if lengths is not None and fit["max_seqs"] is not None:
-        means = f"{lengths[0].mean():,.0f} prompt and {lengths[1].mean():,.0f} output tokens"
-        lines.append(f"at {means} (mean): [bold]{fit['max_seqs']:,} sequences[/bold] run at once")
-        lines.append(f"  {fit['max_seqs_full_length']:,} if all of them stand at their last token")
-    if fit["max_seqs_at_max_model_len"] is not None:
-        length = f" of {config.max_model_len:,}" if config else ""
-        lines.append(f"  {fit['max_seqs_at_max_model_len']:,} if all of them have max_model_len{length}")
-    if config is None or fit["max_seqs"] is None:
-        return lines
-    cell = f"max_num_seqs {config.max_num_seqs:,} and max_num_batched_tokens {config.max_num_batched_tokens:,}"
-    verdict = "more sequences than fit: the pool binds first, and vLLM preempts"
-    if config.max_num_seqs <= fit["max_seqs"]:
-        verdict = "the pool has room for all of them"
-    return [*lines, f"with {cell}: {verdict}"]

@@ -64,7 +64,7 @@ def flag_factors(facts: ServerFacts, server: ServerConfig, cells: Sequence[Cell]
     changing = sorted({name for cell in cells for name, _ in cell.flags if name in CHANGE_STEPS})
     if changing:
         raise UsageError(
-            f"what {', '.join(changing)} does to the step time can only be foretold for a model and a GPU that are known",
+            f"what {', '.join(changing)} does to the step time is foretold only for a known model and GPU",
             "vary it with --search grid, which foretells nothing",
         )
     return no_factors

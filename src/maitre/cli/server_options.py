@@ -12,7 +12,7 @@ from maitre.cli.numbers import Count, Whole
 
 if TYPE_CHECKING:
     from maitre.gpus import Gpu
-    from maitre.models import Model
+    from maitre.models import AttentionGeometry, Checkpoint, Model
     from maitre.records import ServerConfig
 
 Share = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
@@ -57,17 +57,39 @@ class ServerOptions:
             InputError: the model's files are wrong.
             UnsupportedError: an architecture that is not covered.
         """
+        from maitre.models import load_model
+
+        name, gpu = self._model_and_gpu()
+        return load_model(name), gpu
+
+    def load_checkpoint(self) -> tuple[Checkpoint, Gpu]:
+        """Like `load`, for what fills a GPU: also models that the simulator does not replay.
+
+        Raises:
+            UsageError: one of them is not given, or no such GPU.
+            InputError: the model's files are wrong.
+            UnsupportedError: a model whose memory is not computed.
+        """
+        from maitre.models import load_checkpoint
+
+        name, gpu = self._model_and_gpu()
+        return load_checkpoint(name), gpu
+
+    def _model_and_gpu(self) -> tuple[str, Gpu]:
         from maitre.errors import UsageError
         from maitre.gpus import find_gpu
-        from maitre.models import load_model
 
         if self.model is None or self.gpu is None:
             missing = "model" if self.model is None else "GPU"
             raise UsageError(f"no {missing} is given", "--model NAME_OR_DIRECTORY --gpu GPU")
-        return load_model(self.model), find_gpu(self.gpu)
+        return self.model, find_gpu(self.gpu)
 
     def server(
-        self, model: Model, gpu: Gpu, max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None
+        self,
+        model: AttentionGeometry,
+        gpu: Gpu,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
     ) -> ServerConfig:
         """The server that these flags start, vLLM's defaults filled in."""
         from maitre.records import ServerConfig
@@ -94,7 +116,7 @@ class ServerOptions:
             **cell.model_dump(),
         )
 
-    def _served_name(self, model: Model) -> str:
+    def _served_name(self, model: AttentionGeometry) -> str:
         """What `vllm serve` is given: the directory that the user named, or else the model's public name."""
         from pathlib import Path
 

@@ -6,7 +6,7 @@ sequences): the blocks agree to 0.005 %, three constants fitted to them. Not che
 
 from __future__ import annotations
 
-from maitre.models import Model
+from maitre.models import Checkpoint
 from maitre.records import Record
 from maitre.units import MIB
 
@@ -32,7 +32,7 @@ class ProfileRun(Record):
     """False when vLLM finds its compiled graphs in the cache, from the second start of the same shape on."""
 
 
-def activation_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
+def activation_bytes(model: Checkpoint, run: ProfileRun) -> tuple[int, str]:
     """The peak in bytes on one GPU, and the formula that gives it.
 
     The run is one forward pass, then the sampler (`v1/worker/gpu/model_runner.py`, `profile_run`); the first forward
@@ -44,7 +44,7 @@ def activation_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
     return max(peaks, key=lambda peak: peak[0])
 
 
-def forward_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
+def forward_bytes(model: Checkpoint, run: ProfileRun) -> tuple[int, str]:
     """The layers' peak: gate, up and their product, beside three rows of hidden states."""
     width = 3 * model.intermediate_size // run.tensor_parallel_size + 3 * model.hidden_size
     fixed = WORKSPACE_BYTES + COMPILED_BYTES * run.compiles
@@ -52,7 +52,7 @@ def forward_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
     return run.num_tokens * width * run.dtype_bytes + fixed, formula
 
 
-def sampler_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
+def sampler_bytes(model: Checkpoint, run: ProfileRun) -> tuple[int, str]:
     """The sampler's peak: each sequence's logits and last hidden state, beside the hidden states of all tokens.
 
     Measured: an RTX 4090 loses 3,744 tokens of Qwen3-8B's pool between 2,048 tokens, where the sampler's 256 rows
@@ -67,7 +67,7 @@ def sampler_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
     return hidden + logits + WORKSPACE_BYTES, formula
 
 
-def compile_bytes(model: Model, run: ProfileRun) -> tuple[int, str]:
+def compile_bytes(model: Checkpoint, run: ProfileRun) -> tuple[int, str]:
     """The peak while the model is compiled: a copy of the embedding and two hidden states fit what was measured.
 
     Three starts that compiled, to 0.005 GiB: Qwen2.5-14B at 2,048 and 8,192 tokens, Qwen2.5-7B at 8,192.

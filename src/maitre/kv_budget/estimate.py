@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from maitre.errors import DoesNotFitError, UnsupportedError, UsageError
+from maitre.errors import DoesNotFitError, UnsupportedError
 from maitre.gpus import Gpu
 from maitre.kv_budget.activations import ProfileRun, activation_bytes
-from maitre.kv_budget.weights import (
-    check_tensor_parallel,
-    divides_evenly,
-    kv_heads_per_gpu,
-    rotary_bytes,
-    weight_bytes_per_gpu,
-)
-from maitre.models import AttentionGeometry, Model
-from maitre.records import KvBudget, MemoryPart, ServerConfig
+from maitre.kv_budget.cache_bytes import dtype_bytes
+from maitre.kv_budget.layout import CacheFlags, Speculation, kv_layout
+from maitre.kv_budget.lora import LoraSlots, lora_bytes
+from maitre.kv_budget.pool import pool_of
+from maitre.kv_budget.weights import divides_evenly, rotary_bytes, weight_bytes_per_gpu
+from maitre.models import AttentionGeometry, Checkpoint
+from maitre.records import KvBudget, MemoryPart, Record, ServerConfig
 from maitre.units import GIB, MIB, format_bytes
 from maitre.vllm import (
     check_server,
     keeps_large_blocks_whole,
     num_cuda_graphs,
+    parse_version,
     sampler_bytes_per_logit,
     subtracts_cuda_graphs,
 )
@@ -34,41 +33,32 @@ of four models: 0.22 GiB each). CUDA's context and NCCL's buffers come before it
 GRAPH_BYTES_PER_LAYER = round(0.22 * MIB)
 """One CUDA graph of one layer: 0.18 to 0.32 MiB in nine starts on an H200."""
 
-_KV_DTYPE_BYTES = {"float16": 2, "half": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "float32": 4}
-_PACKED_KV_DTYPES = ("fp8_inc", "fp8_ds_mla", "turboquant", "int4_", "int8_", "nvfp4", "fp8_per_token")
-_DTYPE_BYTES = {"half": 2, "float16": 2, "bfloat16": 2, "float": 4, "float32": 4}
-"""vLLM `config/cache.py`, CacheDType, and `config/model.py`, ModelDType."""
-
 
 def kv_bytes_per_token(model: AttentionGeometry, kv_cache_dtype: str, tensor_parallel_size: int, dtype: str) -> int:
-    """Bytes of KV cache that one more token adds on one GPU: key and value, for every layer and KV head.
-
-    vLLM 0.26.0, `v1/kv_cache_interface.py`, `AttentionSpec`.
+    """Bytes of KV cache that one more token of a long sequence adds on one GPU.
 
     Raises:
         UsageError: the heads cannot be shared out, or no such data type.
         UnsupportedError: a data type that packs the cache.
     """
-    check_tensor_parallel(model, tensor_parallel_size)
-    heads = kv_heads_per_gpu(model.num_key_value_heads, tensor_parallel_size)
-    item = dtype_bytes(model, dtype) if kv_cache_dtype == "auto" else _kv_dtype_bytes(kv_cache_dtype)
-    return 2 * model.num_hidden_layers * heads * model.head_dim * item
+    flags = CacheFlags(kv_cache_dtype=kv_cache_dtype, tensor_parallel_size=tensor_parallel_size, dtype=dtype)
+    return kv_layout(model, flags).kv_bytes_per_token
 
 
-def dtype_bytes(model: AttentionGeometry, dtype: str) -> int:
-    """Bytes of a weight or activation under `--dtype`.
+class Extras(Record):
+    """What a server may have beside the settings of `ServerConfig`."""
 
-    Raises:
-        UsageError: no such data type.
-    """
-    if dtype == "auto":
-        return model.dtype_bytes
-    if dtype not in _DTYPE_BYTES:
-        raise UsageError(f"dtype '{dtype}' is not known", f"choose auto, {', '.join(_DTYPE_BYTES)}")
-    return _DTYPE_BYTES[dtype]
+    disable_hybrid_kv_cache_manager: bool = False
+    speculation: Speculation | None = None
+    lora: LoraSlots | None = None
 
 
-def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool = True) -> KvBudget:
+NO_EXTRAS = Extras()
+
+
+def estimate_kv_budget(
+    model: Checkpoint, gpu: Gpu, server: ServerConfig, *, compiles: bool = True, extras: Extras = NO_EXTRAS
+) -> KvBudget:
     """The KV pool that vLLM will have with these settings, and what takes the rest of the GPU.
 
     Args:
@@ -76,63 +66,58 @@ def estimate_kv_budget(model: Model, gpu: Gpu, server: ServerConfig, *, compiles
         gpu: one of the `tensor_parallel_size` equal GPUs.
         server: vLLM's settings.
         compiles: the first start of this shape, which has the smaller pool; False when the compiled graphs are cached.
+        extras: speculative decoding, LoRA, and no use of windows.
 
     Raises:
         UsageError: settings that vLLM refuses.
+        UnsupportedError: the share of an extra is not known for this model.
         DoesNotFitError: nothing is left for the pool, or one request of max_model_len is larger than it.
     """
     check_server(server, model.max_position_embeddings)
-    per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
-    block_bytes = per_token * server.block_size
-    parts = memory_parts(model, gpu, server, compiles=compiles)
-    pool = parts[-1].num_bytes
-    if pool < needed_bytes(model, server):
-        raise DoesNotFitError(_shortage(model, gpu, server, pool), "; ".join(_remedies(model, gpu, server)))
-    return KvBudget(
-        kv_bytes_per_token=per_token,
-        num_gpu_blocks=pool // block_bytes,
-        block_size=server.block_size,
+    layout = kv_layout(model, cache_flags(server, extras))
+    parts = memory_parts(model, gpu, server, compiles=compiles, extras=extras)
+    pool, needed = parts[-1].num_bytes, needed_bytes(model, server, extras)
+    if pool < needed:
+        remedies = _remedies(model, gpu, server, extras)
+        raise DoesNotFitError(_shortage(model, gpu, server, pool, needed), "; ".join(remedies))
+    return pool_of(
+        layout,
+        pool // layout.bytes_per_block,
+        max_model_len=server.max_model_len,
+        in_flight_tokens=max_in_flight_tokens(server),
         parts=parts,
         source=f"{model.source} and {gpu.name} ({gpu.source}), vLLM {server.vllm_version}",
     )
 
 
-def kv_budget_from_blocks(
-    num_gpu_blocks: int,
-    block_size: int,
-    model: AttentionGeometry | None = None,
-    *,
-    kv_cache_dtype: str = "auto",
-    tensor_parallel_size: int = 1,
-    dtype: str = "auto",
-) -> KvBudget:
-    """The KV pool that a running vLLM reports (`vllm:cache_config_info`, or its start-up log).
+def cache_flags(server: ServerConfig, extras: Extras = NO_EXTRAS) -> CacheFlags:
+    """What of a server's settings decides how the cache is laid out.
 
-    Args:
-        num_gpu_blocks: as vLLM counts them, the null block included.
-        block_size: tokens in a block.
-        model: gives the bytes a token, where known, with the three settings below.
-        kv_cache_dtype: of the cache.
-        tensor_parallel_size: GPUs that share the model.
-        dtype: of the weights.
-
-    Raises:
-        UsageError: fewer than two blocks, or a block without tokens.
+    Hybrid models cache prefixes by default from 0.33 on (`config/model.py`).
     """
-    if num_gpu_blocks < 2 or block_size < 1:
-        raise UsageError(
-            f"{num_gpu_blocks} blocks of {block_size} tokens make no KV pool",
-            "take num_gpu_blocks and block_size from vLLM's log or its vllm:cache_config_info metric",
-        )
-    return KvBudget(
-        kv_bytes_per_token=kv_bytes_per_token(model, kv_cache_dtype, tensor_parallel_size, dtype) if model else None,
-        num_gpu_blocks=num_gpu_blocks,
-        block_size=block_size,
-        source=f"{num_gpu_blocks:,} blocks of {block_size} tokens, as given",
+    return CacheFlags(
+        kv_cache_dtype=server.kv_cache_dtype,
+        dtype=server.dtype,
+        tensor_parallel_size=server.tensor_parallel_size,
+        block_size=server.block_size,
+        enable_prefix_caching=server.enable_prefix_caching and parse_version(server.vllm_version) >= (0, 33),
+        disable_hybrid_kv_cache_manager=extras.disable_hybrid_kv_cache_manager,
+        speculation=extras.speculation,
     )
 
 
-def memory_parts(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool = True) -> tuple[MemoryPart, ...]:
+def max_in_flight_tokens(server: ServerConfig) -> int:
+    """Tokens that may be scheduled and not yet settled: a whole step, and two of them with asynchronous scheduling.
+
+    vLLM 0.32.0, `config/vllm.py`, `max_in_flight_tokens`; asynchronous by default from 0.14 on.
+    """
+    steps = 2 if parse_version(server.vllm_version) >= (0, 14) else 1
+    return steps * server.max_num_batched_tokens
+
+
+def memory_parts(
+    model: Checkpoint, gpu: Gpu, server: ServerConfig, *, compiles: bool = True, extras: Extras = NO_EXTRAS
+) -> tuple[MemoryPart, ...]:
     """What fills one GPU, the KV pool last; the parts add up to the GPU's memory, the pool may be negative.
 
     vLLM 0.26.0, `v1/worker/gpu_worker.py`, `determine_available_memory`.
@@ -152,6 +137,7 @@ def memory_parts(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool
         MemoryPart(name="activation peak", num_bytes=peak, source=formula),
         MemoryPart(name="outside PyTorch", num_bytes=NON_TORCH_BYTES, source="measured on an H200"),
     ]
+    parts += _extra_parts(model, server, extras)
     if subtracted:
         estimate = f"{num_cuda_graphs(version, server.cell)} graphs, measured on an H200 to ±45 %"
         parts.append(MemoryPart(name="CUDA graphs", num_bytes=graphs, source=estimate))
@@ -159,7 +145,29 @@ def memory_parts(model: Model, gpu: Gpu, server: ServerConfig, *, compiles: bool
     return (*parts, MemoryPart(name="KV pool", num_bytes=pool, source="the rest"))
 
 
-def profile_run(model: Model, server: ServerConfig, *, compiles: bool = True) -> ProfileRun:
+def _extra_parts(model: Checkpoint, server: ServerConfig, extras: Extras) -> list[MemoryPart]:
+    """The weights that LoRA and a draft model add.
+
+    Raises:
+        UnsupportedError: a draft whose weights are not known.
+    """
+    tp, parts = server.tensor_parallel_size, []
+    if extras.lora:
+        slots = extras.lora
+        source = f"{slots.max_loras} slot(s) of rank {slots.max_lora_rank}"
+        num_bytes = lora_bytes(model, slots, tp, dtype_bytes(model, server.dtype))
+        parts.append(MemoryPart(name="LoRA slots", num_bytes=num_bytes, source=source))
+    if extras.speculation and extras.speculation.method != "ngram":
+        draft = extras.speculation.draft_model
+        if not isinstance(draft, Checkpoint):
+            what = draft.name if draft else f"the MTP layers of {model.name}"
+            raise UnsupportedError(f"{what}: the size of the weights is not known", "name a draft model with its files")
+        num_bytes = weight_bytes_per_gpu(draft, dtype_bytes(draft, server.dtype), tp)
+        parts.append(MemoryPart(name="draft model", num_bytes=num_bytes, source=draft.weight_source))
+    return parts
+
+
+def profile_run(model: Checkpoint, server: ServerConfig, *, compiles: bool = True) -> ProfileRun:
     """The profile run that vLLM makes for these settings."""
     item = dtype_bytes(model, server.dtype)
     return ProfileRun(
@@ -172,28 +180,17 @@ def profile_run(model: Model, server: ServerConfig, *, compiles: bool = True) ->
     )
 
 
-def needed_bytes(model: AttentionGeometry, server: ServerConfig) -> int:
+def needed_bytes(model: AttentionGeometry, server: ServerConfig, extras: Extras = NO_EXTRAS) -> int:
     """The smallest pool on one GPU that vLLM starts with: one request of max_model_len, and never under two blocks.
 
     vLLM 0.26.0, `v1/core/kv_cache_utils.py`, `_check_enough_kv_cache_memory`.
     """
-    per_token = kv_bytes_per_token(model, server.kv_cache_dtype, server.tensor_parallel_size, server.dtype)
-    return max(2, -(-server.max_model_len // server.block_size)) * per_token * server.block_size
+    layout = kv_layout(model, cache_flags(server, extras))
+    blocks = layout.blocks_reserved(server.max_model_len, max_in_flight_tokens(server))
+    return max(2, blocks) * layout.bytes_per_block
 
 
-def _kv_dtype_bytes(kv_cache_dtype: str) -> int:
-    if kv_cache_dtype in _KV_DTYPE_BYTES:
-        return _KV_DTYPE_BYTES[kv_cache_dtype]
-    if kv_cache_dtype.startswith(_PACKED_KV_DTYPES):
-        raise UnsupportedError(
-            f"kv_cache_dtype {kv_cache_dtype} packs the cache in a way that is not covered yet",
-            "give the KV pool instead of the model: --blocks N --block-size B",
-        )
-    raise UsageError(f"kv_cache_dtype '{kv_cache_dtype}' is not known", f"choose auto, {', '.join(_KV_DTYPE_BYTES)}")
-
-
-def _shortage(model: Model, gpu: Gpu, server: ServerConfig, pool: int) -> str:
-    needed = needed_bytes(model, server)
+def _shortage(model: Checkpoint, gpu: Gpu, server: ServerConfig, pool: int, needed: int) -> str:
     short = f"{(needed - pool) / GIB:.2f} GiB short"
     if pool <= 0:
         return f"{model.name} leaves no room for a KV cache on {gpu.name}: {short} of one request of max_model_len"
@@ -203,18 +200,19 @@ def _shortage(model: Model, gpu: Gpu, server: ServerConfig, pool: int) -> str:
     )
 
 
-def _remedies(model: Model, gpu: Gpu, server: ServerConfig) -> list[str]:
+def _remedies(model: Checkpoint, gpu: Gpu, server: ServerConfig, extras: Extras) -> list[str]:
     """Up to three single changes that make it fit, the cheapest first."""
     fitting: dict[str, str] = {}
     for flag, value, changed in _changes(model, server):
-        if flag not in fitting and memory_parts(model, gpu, changed)[-1].num_bytes >= needed_bytes(model, changed):
+        pool = memory_parts(model, gpu, changed, extras=extras)[-1].num_bytes
+        if flag not in fitting and pool >= needed_bytes(model, changed, extras):
             fitting[flag] = f"--{flag.replace('_', '-')} {value}"
     return list(fitting.values())[:3] or [
         "no single flag makes it fit: take a smaller or a quantized model, or a larger GPU"
     ]
 
 
-def _changes(model: Model, server: ServerConfig) -> Iterator[tuple[str, object, ServerConfig]]:
+def _changes(model: Checkpoint, server: ServerConfig) -> Iterator[tuple[str, object, ServerConfig]]:
     changes: list[tuple[str, object]] = []
     tokens = max(2048, server.max_num_seqs)
     if tokens < server.max_num_batched_tokens:

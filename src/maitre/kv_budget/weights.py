@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from maitre.errors import UsageError
-from maitre.models import AttentionGeometry, Model
+from maitre.models import AttentionGeometry, Checkpoint, Model
 from maitre.units import MIB
 
 VOCAB_PADDING = 64
@@ -22,7 +22,7 @@ def divides_evenly(model: AttentionGeometry, tensor_parallel_size: int) -> bool:
     """
     tp, kv = tensor_parallel_size, model.num_key_value_heads
     heads = model.num_attention_heads % tp == 0 and (kv % tp == 0 or tp % kv == 0)
-    return heads and not (isinstance(model, Model) and model.intermediate_size % tp)
+    return heads and not (isinstance(model, Checkpoint) and model.intermediate_size % tp)
 
 
 def check_tensor_parallel(model: AttentionGeometry, tensor_parallel_size: int) -> None:
@@ -67,11 +67,11 @@ def vector_parameters(model: Model, tensor_parallel_size: int) -> int:
 
 
 def weight_bytes_per_gpu(
-    model: Model, dtype_bytes: int, tensor_parallel_size: int, *, large_blocks_whole: bool = True
+    model: Checkpoint, dtype_bytes: int, tensor_parallel_size: int, *, large_blocks_whole: bool = True
 ) -> int:
     """Bytes that the weights occupy on one GPU, PyTorch's rounding included.
 
-    A quantized checkpoint is shared out like its unquantized parameters.
+    A quantized checkpoint is shared out like its unquantized parameters; one whose parameters are not counted, evenly.
 
     Args:
         model: the model.
@@ -79,6 +79,8 @@ def weight_bytes_per_gpu(
         tensor_parallel_size: GPUs that share the model.
         large_blocks_whole: see `maitre.vllm.keeps_large_blocks_whole`.
     """
+    if not isinstance(model, Model):
+        return -(-model.weight_bytes // tensor_parallel_size)
     matrices = matrix_shapes(model, tensor_parallel_size)
     vectors = vector_parameters(model, tensor_parallel_size)
     if model.quantization:
@@ -88,7 +90,7 @@ def weight_bytes_per_gpu(
     return sum(booked) + vectors * dtype_bytes
 
 
-def rotary_bytes(model: Model, dtype_bytes: int) -> int:
+def rotary_bytes(model: AttentionGeometry, dtype_bytes: int) -> int:
     """The table of rotary angles that all layers share: a sine and a cosine for each position and half a head.
 
     vLLM 0.26.0, `model_executor/layers/rotary_embedding/base.py`, `_compute_cos_sin_cache`.

@@ -1,4 +1,4 @@
-"""The shape of a dense decoder-only transformer, and the exact arithmetic that follows from it."""
+"""The shape of a model: what its cache needs, and for a dense transformer the exact arithmetic that follows from it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from maitre.models.layers import AttentionLayers, CacheKind, StateLayers
 from maitre.records import Record
 
 Dtype = Literal["bfloat16", "float16", "float32"]
@@ -20,7 +21,7 @@ class AttentionGeometry(Record):
     source: str
     """The file that the figures come from."""
     architecture: str
-    """The first entry of `architectures`, for example Qwen2ForCausalLM."""
+    """The first entry of `architectures`, for example Qwen2ForCausalLM; the model_type where there is none."""
     num_hidden_layers: int = Field(ge=1)
     num_attention_heads: int = Field(ge=1)
     num_key_value_heads: int = Field(ge=1)
@@ -29,6 +30,23 @@ class AttentionGeometry(Record):
     """The data type that `--dtype auto` loads the weights in."""
     max_position_embeddings: int = Field(ge=1)
     """Longest sequence in tokens."""
+    attention: tuple[AttentionLayers, ...]
+    """The layers that keep tokens."""
+    states: tuple[StateLayers, ...] = ()
+    """The layers that keep a state of fixed size."""
+    num_mtp_layers: int = Field(default=0, ge=0)
+    """Layers for multi-token prediction, which only load with `--speculative-config` and its method mtp."""
+    kv_cache_dtype: str = "auto"
+    """What `--kv-cache-dtype auto` means for this checkpoint; auto for the model's own data type."""
+
+    @property
+    def kind(self) -> CacheKind:
+        """What the layers keep of a sequence."""
+        if self.states:
+            return "hybrid"
+        if any(layers.keeps != "all" for layers in self.attention):
+            return "sliding"
+        return "mla" if any(layers.is_latent for layers in self.attention) else "full"
 
     @property
     def dtype_bytes(self) -> int:
@@ -46,16 +64,26 @@ class AttentionGeometry(Record):
         return self.num_key_value_heads * self.head_dim
 
 
-class Model(AttentionGeometry):
+class Checkpoint(AttentionGeometry):
+    """A model with weights: layers of attention and a gated MLP."""
+
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    vocab_size: int = Field(ge=1)
+    quantization: str | None = None
+    """`quant_method` of the checkpoint; None when the weights are stored in `dtype`."""
+    weight_bytes: int = Field(ge=1)
+    """Bytes of all weights in the GPUs together, without tensor parallelism."""
+    weight_source: str
+
+
+class Model(Checkpoint):
     """A dense decoder-only model: gated MLP, RMSNorm before attention and MLP, rotary positions.
 
     Parameter counts follow the layers as vLLM builds them (`model_executor/models/llama.py`, `qwen2.py`, `qwen3.py`,
     `phi3.py` of 0.26.0).
     """
 
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    vocab_size: int = Field(ge=1)
     tie_word_embeddings: bool
     """The output head shares the weights of the input embedding."""
     qkv_bias: bool = False
@@ -64,11 +92,6 @@ class Model(AttentionGeometry):
     mlp_bias: bool = False
     qk_norm: bool = False
     """RMSNorm over each query and key head."""
-    quantization: str | None = None
-    """`quant_method` of the checkpoint; None when the weights are stored in `dtype`."""
-    weight_bytes: int = Field(ge=1)
-    """Bytes of all weights in the GPUs together, without tensor parallelism."""
-    weight_source: str
 
     @property
     def attention_matrix_parameters(self) -> int:

@@ -11,8 +11,10 @@ from typing import Any
 
 from maitre.errors import InputError, UsageError
 from maitre.files import read_json
-from maitre.models.config import parse_attention_config, parse_model_config
-from maitre.models.geometry import AttentionGeometry, Model
+from maitre.models.config import parse_attention_config
+from maitre.models.geometry import AttentionGeometry, Checkpoint, Model
+from maitre.models.weight_files import weight_bytes_in, with_quantization
+from maitre.models.weights_config import QKV_BIAS, parse_checkpoint, parse_model_config
 
 
 def load_model(text: str) -> Model:
@@ -27,7 +29,13 @@ def load_model(text: str) -> Model:
         UnsupportedError: an architecture that is not covered.
     """
     config, source, name, directory = _find(text)
-    return parse_model_config(config, source, name, _file_bytes(directory) if directory else None)
+    return parse_model_config(config, source, name, weight_bytes_in(directory) if directory else None)
+
+
+def load_checkpoint(text: str) -> Checkpoint:
+    """Like `load_model`, for what fills a GPU: also models with windows, and those whose weights only files tell."""
+    config, source, name, directory = _find(text)
+    return parse_checkpoint(config, source, name, weight_bytes_in(directory) if directory else None)
 
 
 def load_attention(text: str) -> AttentionGeometry:
@@ -37,7 +45,12 @@ def load_attention(text: str) -> AttentionGeometry:
 
 
 def known_models() -> list[str]:
-    """Names of the models whose geometry ships with the package."""
+    """Names of the shipped models whose weights are counted: those of `load_model`."""
+    return sorted(name for name, entry in _table().items() if entry["architectures"][0] in QKV_BIAS)
+
+
+def known_caches() -> list[str]:
+    """Names of all shipped models: those of `load_attention`."""
     return sorted(_table())
 
 
@@ -49,7 +62,8 @@ def _find(text: str) -> tuple[dict[str, Any], str, str | None, Path | None]:
     except OSError:  # no path of this system, for example too long
         is_directory = is_file = False
     if is_directory:
-        return _read_config(path / "config.json"), str(path / "config.json"), path.resolve().name, path
+        config = with_quantization(_read_config(path / "config.json"), path)
+        return config, str(path / "config.json"), path.resolve().name, path
     if is_file or path.suffix == ".json":
         return _read_config(path), str(path), None, None
     table = _table()
@@ -89,21 +103,3 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise InputError(f"{path}: a list or a value, a JSON object was expected", "name a model's config.json")
     return config
-
-
-def _file_bytes(directory: Path) -> tuple[int, str] | None:
-    """Bytes of the weights beside a config.json: the index's total, or the safetensors files' sizes."""
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        content = _read_config(index)
-        metadata = content.get("metadata")
-        total = metadata.get("total_size") if isinstance(metadata, dict) else None
-        if not isinstance(total, int | float) or not 1 <= total < 1e16:
-            raise InputError(
-                f"{index}: metadata.total_size is {total!r}, a number of bytes was expected", "fetch the index again"
-            )
-        return int(total), f"metadata.total_size of {index.name}"
-    files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        return None
-    return sum(file.stat().st_size for file in files), f"the size of {len(files)} safetensors file(s)"

@@ -15,9 +15,8 @@ def decisions_table(decisions: Sequence[Decision]) -> Table:
     for name in ("run", "took", "expected", "leader then", "why"):
         table.add_column(name, no_wrap=name != "why")
     for number, decision in enumerate(decisions, 1):
-        table.add_row(
-            f"{number} {decision.cell.short}", _measured(decision), _expected(decision), _leader(decision), decision.reason
-        )
+        name = f"{number} {decision.cell.short}"
+        table.add_row(name, _measured(decision), _expected(decision), _leader(decision), decision.reason)
     return table
 
 

@@ -85,6 +85,7 @@ class Challenge:
         self._start_s, self._switch_s = start_s, switch_s
         self._calm = calm
         self._seed = seed
+        self._told: list[Told] = []
         self._runs: list[Evidence] = []
         self._out: set[Cell] = set()
         self._asked = baseline
@@ -124,13 +125,20 @@ class Challenge:
         """Learn from a run; a cell that failed is out."""
         if told.failed is not None:
             self._out.add(told.cell)
-        elif told.steps is not None:
-            is_complete = told.duration_s is not None
-            self._runs.append(read_steps(self._surface, told.cell, told.steps, is_complete=is_complete))
-        elif told.duration_s is not None:
-            self._runs.append(read_duration(self._surface, told.cell, told.duration_s))
+        else:
+            self._told.append(told)
+            is_wrong = told.steps is not None and self._surface.learn_pool(told.cell, told.steps)
+            read = self._told if is_wrong else [told]  # with another pool, earlier runs say something else
+            self._runs = [*([] if is_wrong else self._runs), *map(self._read, read)]
         self._judged_at = 0
         self._learn()
+
+    def _read(self, told: Told) -> Evidence:
+        if told.steps is not None:
+            return read_steps(self._surface, told.cell, told.steps, is_complete=told.duration_s is not None)
+        if told.duration_s is None:
+            raise ValueError(f"nothing is known of the run at {told.cell}")
+        return read_duration(self._surface, told.cell, told.duration_s)
 
     def recommend(self) -> Cell:
         """The leader, or the one among the cells that were measured."""

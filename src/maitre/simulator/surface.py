@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.recording import StepRecord
-from maitre.records import Cell, ServerConfig, Workload
+from maitre.records import Cell, Flags, ServerConfig, Workload
 from maitre.simulator.replay import Replay, replay_at_once
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.step_time import StepTime, step_features
 from maitre.vllm.defaults import capture_sizes
+
+FIRST_STEP = ("num_prefills", "prefill_tokens", "num_decodes")
+"""What the first step of a run has to share with the replay to be the same."""
 
 Factors = Callable[[Cell], NDArray[np.float64]]
 
@@ -53,10 +56,12 @@ class ReplayedSurface:
         self.workload = workload
         self._step_time = step_time
         self._server = server
-        self._num_gpu_blocks = num_gpu_blocks
+        self._believed_num_gpu_blocks = num_gpu_blocks
+        self._pool_error: dict[Flags, int] = {}
         self._started_at = started_at
         self.factors = factors
         self._replays: dict[tuple[Cell, int], Replay] = {}
+        self._sums: dict[tuple[Cell, int], NDArray[np.float64]] = {}
 
     def replay(self, cell: Cell) -> Replay:
         """The schedule of the whole workload.
@@ -68,6 +73,23 @@ class ReplayedSurface:
         if key not in self._replays:
             self._replays[key] = replay_at_once(self.workload, self.rules(cell))
         return self._replays[key]
+
+    def learn_pool(self, cell: Cell, steps: StepRecord) -> bool:
+        """Correct the KV pool of all cells with the same flags by what a run shows; returns whether it was wrong.
+
+        Where the first step is the one that was foretold, the blocks that it leaves free tell the pool's size.
+        """
+        columns = self.replay(cell).columns
+        if "num_free_blocks" not in steps.columns or not steps.num_steps:
+            return False
+        if any(columns[name][0] != steps.columns[name][0] for name in FIRST_STEP):
+            return False
+        error = int(steps.columns["num_free_blocks"][0] - columns["num_free_blocks"][0])
+        self._pool_error[cell.flags] = self._pool_error.get(cell.flags, 0) + error
+        return error != 0
+
+    def _num_gpu_blocks(self, cell: Cell) -> int:
+        return self._believed_num_gpu_blocks(cell) + self._pool_error.get(cell.flags, 0)
 
     def rules(self, cell: Cell) -> SchedulerRules:
         """The scheduler's settings at a cell."""
@@ -85,7 +107,13 @@ class ReplayedSurface:
 
     def features(self, cells: Sequence[Cell]) -> NDArray[np.float64]:
         """What each coefficient is multiplied by over the whole run of each cell, shape (cells, 7)."""
-        return np.stack([self.step_features(cell).sum(axis=0) for cell in cells])
+        return np.stack([self._sum(cell) for cell in cells])
+
+    def _sum(self, cell: Cell) -> NDArray[np.float64]:
+        key = cell, self._num_gpu_blocks(cell)
+        if key not in self._sums:
+            self._sums[key] = self.step_features(cell).sum(axis=0)
+        return self._sums[key]
 
     def step_features(self, cell: Cell) -> NDArray[np.float64]:
         """The same in each step of a cell, shape (steps, 7)."""

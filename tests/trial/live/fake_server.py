@@ -111,5 +111,6 @@ async def main():
 
 
 if __name__ == "__main__":
-    print("arguments", *sys.argv[1:], flush=True)
+    sys.stdout.write(" ".join(["arguments", *sys.argv[1:]]) + "\n")
+    sys.stdout.flush()
     asyncio.run(main())
