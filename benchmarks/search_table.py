@@ -78,9 +78,10 @@ class Row:
         at_budget = (
             "" if self.name.startswith(WITHOUT_STOP) else f"{np.mean([not e.has_stopped for e in self.episodes]):.1%}"
         )
+        median, p95, most = np.quantile(self.runs, [0.5, 0.95, 1])
         columns = (
             self.name,
-            f"{self.runs.mean():.1f} ({self.runs.max()})",
+            f"{self.runs.mean():.1f} ({median:.0f} / {p95:.0f} / {most:.0f})",
             f"{self.seconds.mean():.0f} s",
             f"{self.share_of_grid:.0%}",
             f"{self.share_missed:.1%}",
@@ -93,7 +94,7 @@ class Row:
 
 
 HEADER = (
-    f"| search | runs (most) | measured | of the grid | P(regret > {EPSILON:.0%}) | mean regret | worst "
+    f"| search | runs (median / p95 / most) | measured | of the grid | P(regret > {EPSILON:.0%}) | mean regret | worst "
     "| at the budget | CPU a decision, median / most |\n|---|---|---|---|---|---|---|---|---|"
 )
 
