@@ -149,4 +149,3 @@ class FailedTrial(AtCell):
     remedy: str
     last_lines: tuple[str, ...] = ()
     """The end of the server's log."""
-
