@@ -7,12 +7,16 @@ import pytest
 
 from maitre.calibration import Calibration
 from maitre.recording import StepRecord
-from maitre.records import Cell, ServerConfig, Workload
+from maitre.records import Cell, FailedTrial, ServerConfig, Workload
+from maitre.search.challenge import Challenge
+from maitre.search.strategy import Told
 from maitre.simulator import StepTime
 from maitre.simulator.surface import ReplayedSurface
 
 TRUTH = StepTime(a0=0.02, b0=1e-4, c0=4e-6, a1=0.015, b1=2e-4, c1=6e-6, d1=1e-8, knee=32)
 NUM_BLOCKS = 2000
+MANY_RUNS = 40
+"""A search that needs more on a dozen cells does not end."""
 
 
 def make_cells(slots=(2, 4, 8, 16), budgets=(64, 128, 256)):
@@ -81,6 +85,34 @@ class World:
         steps = StepRecord({**columns, "output_end_s": np.cumsum(steps_s)})
         return steps if share == 1 else steps.first(round(share * steps.num_steps))
 
+    def whole(self, cell, generator=None):
+        steps = self.run(cell, generator)
+        return Told(cell, float(steps.step_end_s[-1]), steps)
+
+    def measure(self, search, cell, generator=None, failing=(), every=60):
+        """One run, watched every few steps."""
+        if cell in failing:
+            failed = FailedTrial(**cell.model_dump(), engine="e", code="crash", message="it died", remedy="none")
+            return Told(cell, None, failed=failed)
+        steps = self.run(cell, generator)
+        for num_steps in range(every, steps.num_steps, every):
+            if search.watch(steps.first(num_steps)):
+                return Told(cell, None, steps.first(num_steps))
+        return Told(cell, float(steps.step_end_s[-1]), steps)
+
+    def play(self, search, **options):
+        """Let a search ask to the end; returns what was asked and told."""
+        story = []
+        while (ask := search.ask()) is not None:
+            assert len(story) < MANY_RUNS
+            told = self.measure(search, ask.cell, **options)
+            story.append((ask, told))
+            search.tell(told)
+        return story
+
+    def regret(self, cell, failing=()):
+        return 1 - min(self.true_s(c) for c in self.cells if c not in failing) / self.true_s(cell)
+
 
 @pytest.fixture(scope="session")
 def cells():
@@ -125,3 +157,26 @@ def believe():
 def truth():
     """The server's step time, shape (7,)."""
     return TRUTH.coefficients
+
+
+@pytest.fixture
+def make_search(world, believe):
+    """Makes our search; the step time is believed 20 % too long."""
+
+    def make(baseline=Cell(max_num_seqs=4, max_num_batched_tokens=128), cells=None, surface=None, **options):  # noqa: B008 - frozen
+        return Challenge(cells or world.cells, baseline, surface or world.server, believe(1.2), **options)
+
+    return make
+
+
+@pytest.fixture
+def noisy(make_world):
+    """As servers are: 1 % of noise from run to run and from window to window, and 1 % that each cell has of its own."""
+
+    def make(seed, run_sd=0.01):
+        world = make_world(run_sd=run_sd, window_sd=0.01)
+        own = np.random.default_rng(seed).normal(0, 0.01, len(world.cells))
+        world.own = dict(zip(world.cells, own.tolist(), strict=True))
+        return world
+
+    return make
