@@ -1,0 +1,1 @@
+"""Prometheus' HTTP API, as Prometheus, VictoriaMetrics, Mimir and Thanos answer it."""
