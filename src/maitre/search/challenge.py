@@ -4,7 +4,8 @@
 2. From all runs so far comes the joint posterior of all cells (`maitre.search.posterior`).
 3. The leader is the cell that is most surely within epsilon of the best. One that was not measured is measured next;
    else its strongest challenger is, or itself again, whichever settles more in a second of measuring.
-4. Stop when the leader was measured and is within epsilon of the best with probability 1 − delta.
+4. Stop when the leader was measured and is within epsilon of the best with probability 1 − delta, or when the cells in
+   question have been measured so often that more runs would settle nothing.
 5. A run is cut short once its cell can hardly win.
 """
 
@@ -34,6 +35,8 @@ HOPELESS = 0.01
 """A run is cut short when its cell is within epsilon of the best with less than this probability."""
 LEAST_SHARE = 0.25
 """A run is not cut short before this share of its output tokens: the ramp says little about the rest."""
+MOST_REPEATS = 6
+"""Runs of one cell; what these do not settle is smaller than their noise."""
 WATCH_GROWTH = 1.3
 """A running cell is judged again after so many times the steps of the last time."""
 
@@ -93,7 +96,7 @@ class Challenge:
         self._learn()
 
     def ask(self) -> Ask | None:
-        """The next run; None when the leader was measured and is good enough, or every cell failed."""
+        """The next run; None when the leader was measured and is good enough, or nothing is left to measure."""
         if not self._alive:
             return None
         if not self._runs and self._baseline not in self._out:
@@ -105,7 +108,10 @@ class Challenge:
             return self._ask(leader, "the leader, not measured yet")
         if self.probability(leader) >= 1 - self._delta:
             return None
-        cell = self._most_telling(self._rivals(leader))
+        rivals = [cell for cell in self._rivals(leader) if self._measured.count(cell) < MOST_REPEATS]
+        if not rivals:
+            return None
+        cell = self._most_telling(rivals)
         return self._ask(cell, "the leader once more" if cell == leader else f"challenges {leader}")
 
     def watch(self, steps: StepRecord) -> bool:
