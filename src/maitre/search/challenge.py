@@ -106,10 +106,8 @@ class Challenge:
         leader = self.leader
         if leader not in self._measured:
             return self._ask(leader, "the leader, not measured yet")
-        if self.probability(leader) >= 1 - self._delta:
-            return None
         rivals = [cell for cell in self._rivals(leader) if self._measured.count(cell) < MOST_REPEATS]
-        if not rivals:
+        if not rivals or self.probability(leader) >= 1 - self._delta:
             return None
         cell = self._most_telling(rivals)
         return self._ask(cell, "the leader once more" if cell == leader else f"challenges {leader}")
