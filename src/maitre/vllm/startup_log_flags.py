@@ -22,7 +22,12 @@ _NUMBERS = (
 )  # fmt: skip
 _SHARES = ("gpu_memory_utilization",)
 _WORDS = ("kv_cache_dtype", "dtype", "quantization", "model")
-_SWITCHES = ("enable_chunked_prefill", "enable_prefix_caching", "enforce_eager", "disable_hybrid_kv_cache_manager")
+_SWITCHES = (
+    "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager", "disable_hybrid_kv_cache_manager",
+    "enable_lora",
+)  # fmt: skip
+_UNABBREVIATED = ("max_num_active_seqs", "max_num_scheduled_tokens", "max_loras", "api_server_count")
+"""Read by their whole names only: most are newer than the flags whose abbreviations they would make ambiguous."""
 _KNOWN = (*_NUMBERS, *_SHARES, *_WORDS, *_SWITCHES)
 _SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
 
@@ -41,7 +46,7 @@ _CONFIG = re.compile(r"Initializing (?:a V1|an|a V0)? ?LLM engine \(v(?P<version
 _NESTED = re.compile(r"(?<=[:=])\s?\{[^{}]*\}")
 _MAX_NESTING = 4
 _ENTRY = re.compile(
-    rf"(?<![\w'-])(?P<quote>'?)(?P<key>{'|'.join((*_KNOWN, 'max_seq_len'))})(?P=quote)(?::\s*|=)"
+    rf"(?<![\w'-])(?P<quote>'?)(?P<key>{'|'.join((*_KNOWN, *_UNABBREVIATED, 'max_seq_len'))})(?P=quote)(?::\s*|=)"
     r"(?P<value>'[^']*'|[^,)}\]\s]+)"
 )
 _VERSION = re.compile(r"vLLM (?:API )?server version (?P<version>\d[^\s,]*)|█\s+version (?P<version2>\d\S*)")
@@ -123,7 +128,7 @@ def command_flags(command: str) -> Flags:
 
 def _known(name: str) -> str | None:
     name = name.replace("-", "_")
-    if name in _KNOWN or name in _SHORT:
+    if name in (*_KNOWN, *_UNABBREVIATED) or name in _SHORT:
         return _SHORT.get(name, name)
     if name == "kv_cache_memory":
         return "kv_cache_memory_bytes"

@@ -1,0 +1,119 @@
+"""What is known of a server's setting, from its command line, its log and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from pydantic import Field
+
+from maitre.metric_series import MetricSeries
+from maitre.records import Record
+from maitre.vllm.startup_log_flags import command_flags
+from maitre.vllm.startup_log_record import Startup
+
+CACHE_CONFIG = "vllm:cache_config_info"
+
+
+class Deployment(Record):
+    """The setting in force; None: not known. Limits are those of one engine, the pool is that of all of them."""
+
+    model: str | None = None
+    version: str | None = None
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    max_num_active_seqs: int | None = Field(default=None, ge=1)
+    """Admission cap below max_num_seqs (0.31 and later)."""
+    max_num_scheduled_tokens: int | None = Field(default=None, ge=1)
+    """Budget of a step below max_num_batched_tokens (0.26 and later)."""
+    max_model_len: int | None = Field(default=None, ge=1)
+    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
+    kv_cache_dtype: str | None = None
+    num_gpu_blocks: int | None = Field(default=None, ge=1)
+    block_size: int | None = Field(default=None, ge=1)
+    kv_tokens: int | None = Field(default=None, ge=1)
+    data_parallel_size: int | None = Field(default=None, ge=1)
+    api_server_count: int | None = Field(default=None, ge=1)
+    enable_lora: bool | None = None
+    max_loras: int | None = Field(default=None, ge=1)
+
+    @property
+    def seqs_limit(self) -> int | None:
+        """How many requests one engine runs at once."""
+        limits = [limit for limit in (self.max_num_seqs, self.max_num_active_seqs) if limit is not None]
+        return min(limits, default=None)
+
+    @property
+    def tokens_limit(self) -> int | None:
+        """How many tokens one engine schedules in a step."""
+        limits = [limit for limit in (self.max_num_batched_tokens, self.max_num_scheduled_tokens) if limit is not None]
+        return min(limits, default=None)
+
+    def or_else(self, other: Self) -> Self:
+        """What is known here, and from `other` what is not."""
+        return self.model_copy(update={name: value for name, value in other if getattr(self, name) is None})
+
+
+def first_known(deployments: Iterable[Deployment]) -> Deployment:
+    """One deployment from several accounts of it; where they differ the earlier one counts."""
+    known = Deployment()
+    for deployment in deployments:
+        known = known.or_else(deployment)
+    return known
+
+
+def from_command(command: str) -> Deployment:
+    """The flags of a `vllm serve …` command line.
+
+    Raises:
+        UsageError: a flag's value is none.
+    """
+    flags = command_flags(command)
+    return Deployment(**{name: flags[name] for name in Deployment.model_fields if flags.get(name) is not None})
+
+
+def from_startup(startup: Startup) -> Deployment:
+    """The flags and the pool that a start-up log shows."""
+    shared = {name: getattr(startup, name) for name in Deployment.model_fields if hasattr(startup, name)}
+    return Deployment(**shared, kv_tokens=startup.kv_cache_tokens)
+
+
+def from_series(series: Sequence[MetricSeries]) -> Deployment:
+    """What the labels of `cache_config_info` show, summed over engines; where a series says its model, that too."""
+    infos = {one.engine: one.labels for one in series if one.name == CACHE_CONFIG}
+    models = {one.labels["model_name"] for one in series if one.labels.get("model_name")}
+    blocks = [_count(labels.get("num_gpu_blocks")) for labels in infos.values()]
+    sizes = {_count(labels.get("block_size")) for labels in infos.values()}
+    tokens = [_tokens(labels) for labels in infos.values()]
+    shares = {labels.get("gpu_memory_utilization") for labels in infos.values()}
+    return Deployment(
+        model=models.pop() if len(models) == 1 else None,
+        num_gpu_blocks=_sum(blocks),
+        block_size=sizes.pop() if len(sizes) == 1 else None,
+        kv_tokens=_sum(tokens),
+        gpu_memory_utilization=_share(shares.pop()) if len(shares) == 1 else None,
+        kv_cache_dtype=next((v for v in (labels.get("cache_dtype") for labels in infos.values()) if v), None),
+    )
+
+
+def _tokens(labels: Mapping[str, str]) -> int | None:
+    """kv_cache_size_tokens, or blocks times their size: a hybrid model's groups share blocks, so the label wins."""
+    told, blocks, size = (_count(labels.get(key)) for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
+    return told if told is not None or blocks is None or size is None else blocks * size
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and 0 < len(text) < 16 and int(text) > 0 else None
+
+
+def _share(text: str | None) -> float | None:
+    try:
+        share = float(text or "")
+    except ValueError:
+        return None
+    return share if 0 < share <= 1 else None
