@@ -43,7 +43,7 @@ def server(running=40.0, waiting=0.0, kv_usage=0.6, num_samples=240, preemptions
         )
 
     return [
-        gauge("num_requests_running", np.round(over_time(running, np.sqrt(running) if np.ndim(running) == 0 else 0)), **labels),
+        gauge("num_requests_running", np.round(over_time(running, np.sqrt(np.mean(running)))), **labels),
         gauge("num_requests_waiting", np.round(over_time(waiting, 1.0)), **labels),
         gauge("kv_cache_usage_perc", np.clip(over_time(kv_usage, 0.02), 0, 1), **labels),
         counter("num_preemptions_total", preemptions_per_s, num_samples, **labels),

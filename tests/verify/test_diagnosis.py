@@ -1,5 +1,8 @@
 """One verdict for a window, told as stories of servers."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,11 @@ from maitre.metric_series import MetricSeries
 from maitre.verify.deployment import Deployment
 from maitre.verify.diagnosis import judge
 from maitre.verify.evidence import LogFailure, gather
-from tests.verify.server_series import counter, gauge, latencies, server
+
+spec = importlib.util.spec_from_file_location("server_series", Path(__file__).with_name("server_series.py"))
+of = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(of)
+counter, gauge, latencies, server = of.counter, of.gauge, of.latencies, of.server
 
 KNOWN = Deployment(max_num_seqs=256, max_num_batched_tokens=8192, kv_tokens=500_000)
 ONE_MODE = [0, 0, 0.3, 0.5, 0.2]

@@ -114,3 +114,34 @@ def test_what_is_no_scrape_of_vllm_has_no_samples(text):
 def test_any_text_is_read(text):
     read("vllm:" + text)
     read(info(engine=0, block_size=16).replace("16", text))
+
+
+def test_ray_shows_each_counter_twice_and_it_counts_once():
+    rays = """ray_vllm_num_preemptions{ReplicaId="a",engine="0"} 3
+ray_vllm_num_preemptions_total{ReplicaId="a",engine="0"} 3
+ray_vllm_num_preemptions{ReplicaId="b",engine="0"} 4
+ray_vllm_num_preemptions_total{ReplicaId="b",engine="0"} 4
+ray_vllm_num_requests_running{ReplicaId="a",engine="0"} 7
+"""
+    found = [(sample.name, sample.labels["ReplicaId"], sample.value) for sample in parse_metrics_text(rays)]
+    assert found == [
+        ("vllm:num_preemptions_total", "a", 3), ("vllm:num_preemptions_total", "b", 4),
+        ("vllm:num_requests_running", "a", 7),
+    ]  # fmt: skip
+
+
+def test_two_servers_may_be_spelled_in_two_ways():
+    text = 'vllm:num_preemptions_total{instance="a"} 3\nvllm_num_preemptions{instance="b"} 4\n'
+    assert [sample.value for sample in parse_metrics_text(text)] == [3, 4]
+
+
+def test_a_family_of_a_newer_version_keeps_its_name_and_another_engines_is_passed_over():
+    text = "vllm_of_tomorrow 5\nsglang:num_running_reqs 3\njob:vllm:num_requests_running:sum 3\nvllm:x-y 5\n"
+    assert [sample.name for sample in parse_metrics_text(text)] == ["vllm:of_tomorrow"]
+
+
+def test_the_time_of_a_sample_is_kept():
+    (sample,) = parse_metrics_text("vllm:num_requests_running 5 1759200000500")
+    assert sample.time_s == 1759200000.5
+    (sample,) = parse_metrics_text("vllm:num_requests_running 5")
+    assert sample.time_s is None

@@ -28,8 +28,14 @@ for verb, summary in {
     "simulate": "Predict the surface: throughput, latency and the binding limit of every cell, with no GPU.",
     "tune": "Find the two flags, and save the study.",
     "replay": "Check the simulator against a recording of a real server.",
+    "verify": "Confirm it in production: is the setting right, and which dial to turn if not.",
 }.items():
     app.command(f"maitre.cli.{verb}:{verb}", name=verb, help=summary)
+app.command(
+    "maitre.cli.export:export",
+    name="export",
+    help="Deploy beside the server: alert rules and a dashboard for the metrics that it has.",
+)
 app.command(
     "maitre.cli.import_:import_results",
     name="import",
@@ -49,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     except MaitreError as error:
         code = _complain(str(error.args[0]), error.hint, error.exit_code)
     except KeyboardInterrupt:
-        code = _complain("interrupted", "tune keeps the finished trials in its study", 130)
+        code = _complain("interrupted", "what tune has finished is in its study", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

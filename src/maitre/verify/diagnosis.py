@@ -101,7 +101,7 @@ def _few_samples(evidence: Evidence) -> Finding | None:
         verdict="cannot-tell",
         message=f"{'one look' if evidence.num_samples == 1 else f'{evidence.num_samples} looks'} at the gauges shows a "
         "moment, not a steady state, and no rates",
-        remedy="scrape for a while (--for 5m), or ask Prometheus for an hour",
+        remedy="scrape for a while (--for 5min), or ask Prometheus for an hour",
         remedy_code="measure-more",
     )
 

@@ -16,8 +16,12 @@ LEAST_REQUESTS = 20
 """Finished requests from which it does."""
 UNDER_USED = 0.5
 """KV usage below which, with real demand and nobody waiting, the defaults are enough (the article's bound)."""
-CONSTANT = 0.05
-"""A closed loop keeps its requests in flight within this share; those of independent clients spread by their root."""
+CONSTANT = 0.25
+"""Variance of the requests in flight over their mean, at most: it is 1 for independent arrivals (Poisson, M/G/∞), and
+next to nothing for clients that wait for their answers."""
+FEWEST_CLIENTS = 3
+LIFETIMES = 4
+"""A window has to be so many requests long for each in flight, else their number had no time to change."""
 
 
 def idle(evidence: Evidence) -> Finding | None:
@@ -53,15 +57,15 @@ def little_load(evidence: Evidence) -> Finding | None:
 
 
 def closed_loop(evidence: Evidence) -> Finding | None:
-    """The requests in flight hardly change in number, below the limit: clients wait for answers before they ask again."""
-    in_flight = total_in_flight(evidence)
-    limit = evidence.deployment.seqs_limit
-    if len(in_flight) < 12 or limit is None:
+    """The requests in flight hardly change in number: clients wait for answers before they ask again."""
+    in_flight, limit = total_in_flight(evidence), evidence.deployment.seqs_limit
+    finished = evidence.whole.num_requests
+    if len(in_flight) < 12 or limit is None or finished is None:
         return None
     low, middle, high = np.quantile(in_flight, [0.05, 0.5, 0.95])
-    if middle < 2 or high - low > max(1.0 if middle >= 8 else 0.0, CONSTANT * middle):
+    if middle < FEWEST_CLIENTS or finished < LIFETIMES * middle or middle >= AT_LIMIT * limit * evidence.num_engines:
         return None
-    if middle >= AT_LIMIT * limit * evidence.num_engines:
+    if in_flight.var() > CONSTANT * in_flight.mean():
         return None
     return Finding(
         code="closed-loop",

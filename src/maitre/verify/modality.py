@@ -126,7 +126,12 @@ def judge_modes(windows: Sequence[Histogram], num_steps: Sequence[float | None],
         "overflow_share": float(total.shares[-1]),
     }
     if two_mode_share > 0.5:
-        return _two_modes(max(doubles, key=lambda part: part.sample.tokens), whole, bounds, known)
+        largest = max(doubles, key=lambda part: part.sample.tokens)
+        valley = whole.valley or largest.valley  # where the modes wander, the sum fills their valley
+        if valley and _is_large(min(valley.fast_share, valley.slow_share), total.size):
+            fast, slow = modes = _modes_beside(valley, bounds)
+            told = text.two_modes(str(fast), fast.share, str(slow), slow.share)
+            return _answer("two-modes", told, modes, **known)
     if whole.two_modes and _take_turns(parts, whole.two_modes):
         modes = _modes_beside(whole.two_modes, bounds)
         return _answer("one-mode", text.two_regimes(*map(str, modes)), modes, two_regimes=True, **known)
@@ -146,14 +151,6 @@ def _test(samples: Sequence[_Sample], bounds: FloatArray, rng: np.random.Generat
     return list(starmap(_Tested, zip(samples, valleys, p_values.tolist(), strict=True)))
 
 
-def _two_modes(largest: _Tested, whole: _Tested, bounds: FloatArray, known: dict[str, Any]) -> Modality:
-    """Told by the valley of the whole, or by the largest sub-window's where the modes wander and fill it."""
-    valley = whole.valley or largest.valley
-    assert valley is not None
-    fast, slow = modes = _modes_beside(valley, bounds)
-    return _answer("two-modes", text.two_modes(str(fast), fast.share, str(slow), slow.share), modes, **known)
-
-
 def _one_mode(total: _Sample, bounds: FloatArray, known: dict[str, Any]) -> Modality:
     """No second mode seen: could there be one? Yes, beside the main one, as far as neighbouring buckets reach."""
     main = int(total.shares.argmax())
@@ -165,6 +162,11 @@ def _one_mode(total: _Sample, bounds: FloatArray, known: dict[str, Any]) -> Moda
         return _answer("cannot-tell", text.slowest_bucket(total.shares[-1], format_seconds(bounds[-2])), **known)
     ratio = max(bounds[main + 1] / bounds[near[0]], bounds[near[-1] + 1] / bounds[main])
     return _answer("one-mode", text.one_mode(str(mode), ratio), (mode,), blind_ratio=float(ratio), **known)
+
+
+def _is_large(share: float, size: float) -> bool:
+    """Whether a share of so many independent observations is large enough, less twice its standard error."""
+    return share - 2.0 * float(np.sqrt(share * (1.0 - share) / size)) >= LEAST_SHARE
 
 
 def _matters(sample: _Sample, bucket: int) -> bool:
@@ -202,7 +204,7 @@ def _of_one_resolution(
     """Bounds from 0 to infinity, and the samples that have them."""
     by_bounds: dict[tuple[float, ...], list[_Sample]] = {}
     for window, steps in zip(windows, num_steps, strict=True):
-        if window.count > 0 and len(window.upper) > 1:
+        if window.count > 0 and len(window.upper) > 1 and window.upper[0] > 0:
             size = min(window.count, steps or window.count / TOKENS_PER_STEP)
             by_bounds.setdefault(tuple(window.upper), []).append(_Sample(window.counts, size))
     if not by_bounds:

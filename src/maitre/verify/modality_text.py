@@ -89,3 +89,28 @@ def slowest_bucket(share: float, bound: str) -> Wording:
         f"{share:.0%} of the tokens took more than {bound}, the last bound of the buckets: paces above it look alike",
         f"{FINER_BUCKETS}; or {ITERATION_LOG}",
     )
+
+
+def one_kind_of_step(with_prompts_share: float, main: str) -> Wording:
+    """Logged steps, nearly all with prompts or nearly all without."""
+    return Wording(
+        f"{with_prompts_share:.1%} of the tokens come from steps that also compute prompts: one pace, {main}", ""
+    )
+
+
+def prompts_do_not_stall(fast: str, slow: str, share: float) -> Wording:
+    """Logged steps that hardly differ."""
+    return Wording(
+        f"steps that also compute prompts take {slow} and give {share:.0%} of the tokens, others take {fast}: too "
+        "close to be felt as two paces",
+        "",
+    )
+
+
+def prompts_stall(fast: str, slow: str, share: float, per_thousand: str | None) -> Wording:
+    """Logged steps that differ: the cause is seen, not concluded."""
+    cost = f"; 1,000 prompt tokens in a step add about {per_thousand} to it" if per_thousand else ""
+    return Wording(
+        f"steps that also compute prompts take {slow} and give {share:.0%} of the tokens, others take {fast}{cost}",
+        SHORTER_STEPS,
+    )

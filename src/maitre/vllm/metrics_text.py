@@ -1,7 +1,7 @@
 """vLLM's families in a scrape of `/metrics`, and what they say of the KV cache.
 
-Read are the text format, OpenMetrics, what relabelling and collectors make of it (`vllm_` for `vllm:`, other labels),
-and the JSON that Prometheus' HTTP API answers. Families and labels: vLLM 0.4.2 to 0.33.0, `v1/metrics/loggers.py` and
+Read are the text format, OpenMetrics, what relabelling and collectors make of it (other spellings, other labels), and
+the JSON that Prometheus' HTTP API answers. Families and labels: vLLM 0.4.2 to 0.33.0, `v1/metrics/loggers.py` and
 `config/cache.py`; `cache_config_info` since 0.5.5, its label kv_cache_size_tokens since 0.24.
 """
 
@@ -10,28 +10,31 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from maitre.metric_series import PLACES
 from maitre.records import Record
+from maitre.vllm.exposition import parse_sample
+from maitre.vllm.metric_names import canonical_name
 
 CACHE_CONFIG = "vllm:cache_config_info"
 
-_NAME = re.compile(r"vllm[:_](?=\w)")
-_MAX_SAMPLE = 2**16
-"""Characters of one line; a longer one is no sample of vLLM."""
-_PLACES = ("instance", "pod", "host_name", "service_instance_id")
-"""Labels that tell servers apart where several are scraped."""
+_OURS = re.compile(r"vllm", re.IGNORECASE)
+_UNLISTED = re.compile(r"vllm[:_](?P<rest>\w[\w:]*)", re.ASCII)
+_MAX_NAME = 256
+"""Characters at a line's start in which the name stands."""
 
 
 class MetricSample(NamedTuple):
-    """One sample of one family; `name` as vLLM writes it, with a colon."""
+    """One sample of one family."""
 
     name: str
+    """As vLLM itself writes it, with a colon."""
     labels: Mapping[str, str]
     value: float
+    time_s: float | None = None
+    """Since the epoch, where it was exposed with the sample."""
 
 
 class CacheConfig(Record):
@@ -68,15 +71,16 @@ class CacheMetrics(Record):
     by_engine: tuple[CacheConfig, ...]
 
 
-def parse_metrics_text(text: str) -> list[MetricSample]:
+def parse_metrics_text(text: str, prefixes: Sequence[str] = ()) -> list[MetricSample]:
     """The samples of vLLM in a scrape, in order; a line that cannot be read is passed over.
 
     Args:
         text: the answer of `/metrics`, or of Prometheus' `/api/v1/query`.
+        prefixes: further beginnings that stand for `vllm:`.
     """
-    if text.lstrip()[:1] == "{":
-        return [*_api_samples(text)]
-    return [*_text_samples(text)]
+    if text.lstrip()[:1] == "{" and (answered := [*_api_samples(text, tuple(prefixes))]):
+        return answered
+    return [*_text_samples(text, tuple(prefixes))]
 
 
 def read_cache_metrics(samples: list[MetricSample]) -> CacheMetrics:
@@ -95,20 +99,26 @@ def read_cache_metrics(samples: list[MetricSample]) -> CacheMetrics:
     )
 
 
-def _text_samples(text: str) -> Iterator[MetricSample]:
-    for line in text.splitlines():
-        if not _NAME.match(line) or len(line) > _MAX_SAMPLE:
+def _text_samples(text: str, prefixes: tuple[str, ...]) -> Iterator[MetricSample]:
+    """The samples of a text; of a family in two spellings, as Ray shows each counter, the first one counts."""
+    found: list[tuple[str, MetricSample]] = []
+    spellings: dict[str, str] = {}
+    mixed: set[str] = set()
+    for line in text.split("\n"):
+        if not (prefixes or _OURS.search(line, 0, _MAX_NAME)) or (sample := parse_sample(line)) is None:
             continue
-        try:
-            families = [*text_string_to_metric_families(line.split(" # {", 1)[0])]
-        except ValueError:
-            continue
-        for family in families:
-            for sample in family.samples:
-                yield MetricSample(_own_name(sample.name), sample.labels, float(sample.value))
+        if (name := own_name(sample.name, prefixes)) is not None:
+            found.append((sample.name, MetricSample(name, sample.labels, sample.value, sample.time_s)))
+            if spellings.setdefault(name, sample.name) != sample.name:
+                mixed.add(name)
+    first: dict[tuple[str, frozenset[tuple[str, str]]], str] = {}
+    for written, one in found:
+        key = (one.name, frozenset(one.labels.items())) if one.name in mixed else None
+        if key is None or first.setdefault(key, written) == written:
+            yield one
 
 
-def _api_samples(text: str) -> Iterator[MetricSample]:
+def _api_samples(text: str, prefixes: tuple[str, ...]) -> Iterator[MetricSample]:
     """The series of an instant query, or the last values of a range query."""
     try:
         answer = json.loads(text)
@@ -117,28 +127,33 @@ def _api_samples(text: str) -> Iterator[MetricSample]:
         return
     for row in rows if isinstance(rows, list) else []:
         labels = row.get("metric") if isinstance(row, dict) else None
-        if not isinstance(labels, dict) or not _NAME.match(str(labels.get("__name__", ""))):
+        name = own_name(str(labels.get("__name__", "")), prefixes) if isinstance(labels, dict) else None
+        if labels is None or name is None:
             continue
         values = row.get("values")
         last = values[-1] if isinstance(values, list) and values else row.get("value")
         own = {str(key): str(value) for key, value in labels.items() if key != "__name__"}
-        yield MetricSample(_own_name(str(labels["__name__"])), own, _last_value(last))
+        yield MetricSample(name, own, *_value_and_time(last))
 
 
-def _last_value(pair: Any) -> float:
+def _value_and_time(pair: Any) -> tuple[float, float | None]:
     try:
-        return float(pair[1])
+        return float(pair[1]), float(pair[0])
     except (TypeError, ValueError, IndexError, KeyError):
-        return math.nan
+        return math.nan, None
 
 
-def _own_name(name: str) -> str:
-    return _NAME.sub("vllm:", name, count=1)
+def own_name(written: str, prefixes: tuple[str, ...] = ()) -> str | None:
+    """What vLLM calls a sample; a `vllm:` name that is in no table, as of a newer version, keeps its own."""
+    name = canonical_name(written, prefixes)
+    if name is None and (unlisted := _UNLISTED.fullmatch(written)):
+        return f"vllm:{unlisted['rest']}"
+    return name
 
 
 def _engine(labels: Mapping[str, str]) -> tuple[str, str]:
     """Which engine a sample is of: the scraped server and the label."""
-    place = next((labels[key] for key in _PLACES if labels.get(key)), "")
+    place = next((labels[key] for key in PLACES if labels.get(key)), "")
     return place, labels.get("engine", labels.get("engine_id", ""))
 
 

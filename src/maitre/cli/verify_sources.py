@@ -1,0 +1,138 @@
+"""Read what `maitre verify` is to look at: every source becomes series, and what else it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from maitre.verify.deployment import Deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from maitre.cli.prometheus_options import PrometheusOptions
+    from maitre.cli.verify_options import SourceOptions
+    from maitre.metric_series import MetricSeries
+    from maitre.prometheus.access import Access
+    from maitre.verify.evidence import LogFailure
+
+HOUR = "1h"
+"""The window of a Prometheus when none is named."""
+NOTHING = Deployment()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadSources:
+    """All that the sources say of one window."""
+
+    source: str
+    series: tuple[MetricSeries, ...] = ()
+    deployment: Deployment = NOTHING
+    failures: tuple[LogFailure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether counters run backwards and forwards: several processes answer behind one address."""
+        from maitre.verify.counter_order import contradictory_counters
+
+        return bool(contradictory_counters(self.series))
+
+    def joined(self, other: ReadSources) -> ReadSources:
+        """Both together; of what both know of the setting, the first counts."""
+        return ReadSources(
+            source=f"{self.source}, {other.source}",
+            series=(*self.series, *other.series),
+            deployment=self.deployment.or_else(other.deployment),
+            failures=(*self.failures, *other.failures),
+            notes=(*self.notes, *other.notes),
+        )
+
+
+def read_sources(sources: SourceOptions, access: PrometheusOptions) -> ReadSources:
+    """Read all that is named, once.
+
+    Raises:
+        UsageError: a time or a filter cannot be read.
+        InputError: a source has nothing of vLLM.
+        SystemFailure: a server does not answer.
+    """
+    parts = []
+    if sources.prometheus is not None:
+        parts.append(read_window_of(sources, access, sources.since or HOUR, sources.until))
+    urls = [place for place in sources.metrics if "://" in place]
+    files = [place for place in sources.metrics if "://" not in place]
+    parts += [_scraped(url, sources, access.access()) for url in urls]
+    if files:
+        parts.append(_saved(files, sources))
+    if sources.log is not None:
+        parts.append(_logged(sources.log))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.joined(part)
+    return whole
+
+
+def read_window_of(sources: SourceOptions, access: PrometheusOptions, since: str, until: str | None) -> ReadSources:
+    """One window of the Prometheus."""
+    from maitre.errors import UsageError
+    from maitre.prometheus.client import PrometheusClient
+    from maitre.verify.from_prometheus import read_window
+    from maitre.workload.langfuse import Selection
+
+    if sources.prometheus is None:
+        raise UsageError("a window of the past is asked for, and only a Prometheus keeps it", "--prometheus URL")
+    now = datetime.now(UTC)
+    since_ms, until_ms = Selection(since=since, until=until).bounds_ms(now)
+    end_s = now.timestamp() if until_ms is None else until_ms / 1000
+    start_s = end_s - 3600 if since_ms is None else since_ms / 1000
+    client = PrometheusClient(sources.prometheus, access.access())
+    notes: list[str] = []
+    series = read_window(
+        client,
+        start_s,
+        end_s,
+        matchers=sources.where,
+        model_name=sources.model_name,
+        all_models=sources.all_models,
+        prefixes=sources.prefix,
+        on_note=notes.append,
+    )
+    return ReadSources(client.address, tuple(series), notes=(*notes, *client.remarks))
+
+
+def _scraped(url: str, sources: SourceOptions, access: Access) -> ReadSources:
+    from rich.console import Console
+
+    from maitre.units import parse_duration_s
+    from maitre.verify.from_scrapes import scrape_for
+
+    duration_s, every_s = parse_duration_s(sources.for_), parse_duration_s(sources.every)
+    with Console(stderr=True).status(f"scraping for {sources.for_}"):
+        scraped = scrape_for(url, duration_s, every_s, access, prefixes=sources.prefix)
+    return ReadSources(url, scraped.series, notes=scraped.notes)
+
+
+def _saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
+    from maitre.cli.budget_sources import chunks_of, source_name
+    from maitre.verify.from_scrapes import read_dumps
+
+    scraped = read_dumps([(source_name(path), chunks_of(path)) for path in files], sources.prefix)
+    return ReadSources(", ".join(map(source_name, files)), scraped.series, notes=scraped.notes)
+
+
+def _logged(path: str) -> ReadSources:
+    from maitre.cli.budget_sources import chunks_of, source_name
+    from maitre.verify.deployment import from_startup
+    from maitre.verify.evidence import LogFailure
+    from maitre.verify.from_log import read_log
+
+    read = read_log(chunks_of(path), source_name(path))
+    deployment, failures = NOTHING, read.failures
+    if read.startups:
+        last = read.startups[-1]
+        deployment = from_startup(last)
+        if last.failure and not last.is_ready:
+            failures = (*failures, LogFailure(last.failure_code or last.failure, last.failure_message or last.failure))
+    return ReadSources(source_name(path), read.series, deployment, failures, read.notes)
