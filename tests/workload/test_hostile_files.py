@@ -96,6 +96,12 @@ def test_numbers_beyond_all_bounds_are_dropped(tmp_path: Path):
     assert sum(workload.num_dropped.values()) == len(rows) - 1
 
 
+def test_half_a_character_that_json_escapes_is_no_length_and_no_name(tmp_path: Path):
+    rows = [{"prompt_tokens": "\ud800", "output_tokens": 1, "\ud800": 1}, {"prompt_tokens": float("nan")}]
+    rows.append({"prompt_tokens": 2, "output_tokens": 3})
+    assert load(tmp_path, "\n".join(map(json.dumps, rows)).encode()).prompt_tokens.tolist() == [2]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -183,6 +183,12 @@ def test_spans_that_are_their_own_parents_end(tmp_path: Path):
         load(tmp_path, span(1, usage(1, 1), parent=2), span(2, usage(2, 2), parent=1))
 
 
+def test_an_attribute_whose_key_is_no_text_is_passed_over(tmp_path: Path):
+    call = span(1, usage(3, 4))
+    call["attributes"].insert(0, {"key": ["gen_ai.usage.input_tokens"], "value": {"intValue": 9}})
+    assert load(tmp_path, call).prompt_tokens.tolist() == [3]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -98,7 +98,17 @@ def test_windows_of_a_servegen_client_count_by_the_rates_beside_it(tmp_path: Pat
     assert "by their rates" in workload.source
 
 
-def test_a_servegen_client_without_lengths_is_refused(tmp_path: Path):
-    empty = {"0": {"input_tokens": "{}", "output_tokens": "{}"}}
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"input_tokens": "{}", "output_tokens": "{}"},
+        {"input_tokens": "{10: 1.0}", "output_tokens": ["{5: 1.0}"]},
+        {"input_tokens": "{10: 1.0}", "output_tokens": "{5: 1e999}"},
+        {"input_tokens": "{10: 1.0}", "output_tokens": "{5: 1.2.3}"},
+        {"input_tokens": "{10: 1.0}", "output_tokens": "{99999999999999999999: 1.0}"},
+    ],
+)
+def test_a_servegen_client_without_lengths_is_refused(tmp_path: Path, window: dict[str, object]):
+    head = {"0": {"input_tokens": "{}", "output_tokens": "{}"}}
     with pytest.raises(InputError, match="no window has both"):
-        load(tmp_path, json.dumps(empty), "chunk-7-dataset.json")
+        load(tmp_path, json.dumps(head | {"600": window, "9" * 5000: window}), "chunk-7-dataset.json")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from maitre.cli.prometheus_options import ANYBODY, PrometheusOptions
+from maitre.cli.trace_output import write_trace
 from maitre.cli.workload_options import NO_WORKLOAD, WorkloadOptions
 
 if TYPE_CHECKING:
@@ -24,11 +26,13 @@ _MAX_UNCOUNTED_SHARE = 0.05
 
 def profile(
     workload: WorkloadOptions = NO_WORKLOAD,
+    access: PrometheusOptions = ANYBODY,
     *,
     mean_latency: str | None = None,
     output: Annotated[str | None, Parameter(name=["--output", "-o"], allow_leading_hyphen=True)] = None,
     to: str | None = None,
     requests: Annotated[bool, Parameter(negative="")] = False,
+    max_model_len: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Measure the traffic: lengths, rate, burstiness, shared prefixes and concurrency of a workload.
@@ -44,6 +48,8 @@ def profile(
         or aiperf.
     requests
         With --json: list the kept requests' lengths instead of their percentiles.
+    max_model_len
+        Prometheus: the server's --max-model-len, such as 8K, which no request that is drawn for --output exceeds.
     json
         Print the profile as JSON.
     """
@@ -52,6 +58,14 @@ def profile(
 
     _check_outputs(output, to, requests=requests, json=json)
     latency_s = parse_duration_s(mean_latency) if mean_latency else None
+    if (address := workload.prometheus_address()) is not None:
+        from maitre.cli.profile_metrics import profile_metrics
+
+        _refuse_for_metrics(mean_latency, requests=requests)
+        return profile_metrics(
+            workload, address, access.access(), max_model_len=max_model_len, output=output, to=to, json=json
+        )
+    access.refuse(max_model_len)
     try:
         traffic = workload.load()
     except NoRequestsError as error:
@@ -59,7 +73,7 @@ def profile(
             raise
         return _print_nothing_usable(error)
     if to is not None:
-        return _export(traffic, to, output or "-")
+        return write_trace(traffic, to, output or "-")
     described = describe(traffic, latency_s)
     if output:
         save_workload(traffic, output)
@@ -67,17 +81,6 @@ def profile(
         _print_json(described, traffic if requests else None)
     elif output != "-":
         _print_profile(described, output)
-    return 0
-
-
-def _export(traffic: Workload, tool: str, output: str) -> int:
-    from sys import stderr
-
-    from maitre.workload import export_trace, write_text
-
-    lines, how = export_trace(traffic, tool, "FILE" if output == "-" else output)
-    write_text(lines, output)
-    print(how, file=stderr)
     return 0
 
 
@@ -93,6 +96,15 @@ def _check_outputs(output: str | None, to: str | None, *, requests: bool, json: 
         raise UsageError("--requests lists lengths in JSON only", "add --json")
     if json and output == "-":
         raise UsageError("--json and -o - both want stdout", "store the workload in a file")
+
+
+def _refuse_for_metrics(mean_latency: str | None, *, requests: bool) -> None:
+    from maitre.errors import UsageError
+
+    if requests or mean_latency is not None:
+        raise UsageError(
+            "--requests and --mean-latency are for sources of single requests", "a Prometheus keeps histograms alone"
+        )
 
 
 def _print_json(described: WorkloadProfile, traffic: Workload | None) -> None:
@@ -188,6 +200,9 @@ def _arrival_lines(described: WorkloadProfile) -> list[str]:
         lines.append(
             f"in flight: {described.concurrency_mean:.1f} mean, {described.concurrency_p95:.0f} p95 ({source})"
         )
+    if described.ttft_s is not None:
+        p50, p95 = format_seconds(described.ttft_s.p50), format_seconds(described.ttft_s.p95)
+        lines.append(f"time to first token: {p50} p50, {p95} p95")
     if described.shared_prefix_share is not None:
         lines.append(f"shared prefixes: {described.shared_prefix_share:.1%} of the prompt tokens")
     return lines

@@ -81,7 +81,7 @@ def prepare(
     config = scheduler.apply(config.at(present) if present else config)
     check_server(config, model.max_position_embeddings)
     most_slots = max(grid.largest_seqs(), config.max_num_seqs)
-    traffic = workload.load(min(max(1000, REQUESTS_PER_SLOT * most_slots), MOST_DRAWN_REQUESTS))
+    traffic = workload.load(min(max(1000, REQUESTS_PER_SLOT * most_slots), MOST_DRAWN_REQUESTS), config.max_model_len)
     setup = Setup(config, model, gpu, num_gpu_blocks)
     cells = grid.cells(traffic, setup.kv_budget(config.cell).kv_tokens, config.cell)
     return traffic, setup, cells

@@ -13,6 +13,8 @@ from maitre.cli.server_options import NO_SERVER, ServerOptions
 from maitre.cli.verify_options import NO_LIMITS, NO_SOURCE, LimitOptions, SourceOptions
 
 if TYPE_CHECKING:
+    from maitre.cli.verify_sources import ReadSources
+    from maitre.verify.evidence import Evidence
     from maitre.verify.verification import Verification
 
 
@@ -24,6 +26,7 @@ def verify(
     *,
     before: str | None = None,
     after: str | None = None,
+    slo: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     study: Path | None = None,
     watch: Annotated[bool, Parameter(negative="")] = False,
     junit: Path | None = None,
@@ -39,7 +42,9 @@ def verify(
     before
         A window before a change, SINCE..UNTIL (2026-05-01T09:00..2026-05-01T10:00, or 26h..25h ago).
     after
-        The window after it; the two are compared like with like.
+        The window after it; the two are compared like with like. Without --prometheus both are files of scrapes.
+    slo
+        Of --before and --after: where a latency is too long, such as ttft_p95=500ms; may be given several times.
     study
         A study's directory: hold production against what it expected, and say whether tuning again is worth it.
     watch
@@ -55,15 +60,16 @@ def verify(
     serve_command
         The command that started the server; words after -- are taken for it.
     """
+    from maitre.cli.verify_sources import read_sources
     from maitre.errors import UsageError
 
-    sources.check(watch=watch)
+    sources.check(watch=watch, compares=before is not None)
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together", "give both windows, each as SINCE..UNTIL")
     if before is not None and after is not None:
         from maitre.cli.verify_compare import compare
 
-        return compare(sources, access, before, after, seed=seed, as_json=json)
+        return compare(sources, access, before, after, slo, as_json=json)
     if watch:
         from maitre.cli.verify_watch import watch_server
 
@@ -71,25 +77,18 @@ def verify(
     if study is not None:
         from maitre.cli.verify_study import verify_study
 
-        return verify_study(sources, access, limits, server, study, serve_command, seed=seed, as_json=json)
-    answer = look(sources, access, limits, server, serve_command, seed)
+        return verify_study(sources, access, limits, study, serve_command, seed=seed, as_json=json)
+    answer, _ = judged(read_sources(sources, access), limits, server, serve_command, seed)
     return show(answer, as_json=json, junit=junit, github=github)
 
 
-def look(
-    sources: SourceOptions,
-    access: PrometheusOptions,
-    limits: LimitOptions,
-    server: ServerOptions,
-    serve_command: str | None,
-    seed: int,
-) -> Verification:
-    """Read the sources once, and judge."""
-    from maitre.cli.verify_sources import read_sources
+def judged(
+    read: ReadSources, limits: LimitOptions, server: ServerOptions, serve_command: str | None, seed: int
+) -> tuple[Verification, Evidence]:
+    """The verdict on what was read, with the turn that it proposes simulated."""
     from maitre.cli.verify_turn import expect_turn
     from maitre.verify.verification import verify as judge_window
 
-    read = read_sources(sources, access)
     deployment = limits.deployment(server, serve_command, read.deployment)
     answer, evidence = judge_window(
         read.series,
@@ -100,7 +99,7 @@ def look(
         notes=read.notes,
         seed=seed,
     )
-    return answer.model_copy(update={"turn": expect_turn(answer, evidence, server, seed)})
+    return answer.model_copy(update={"turn": expect_turn(answer, evidence, server, seed)}), evidence
 
 
 def show(answer: Verification, *, as_json: bool, junit: Path | None, github: bool) -> int:

@@ -43,7 +43,7 @@ class SourceOptions:
     every: str = "5s"
     """Time between two scrapes, and between two looks of --watch."""
 
-    def check(self, *, watch: bool) -> None:
+    def check(self, *, watch: bool, compares: bool) -> None:
         """Whether there is something to look at.
 
         Raises:
@@ -51,7 +51,7 @@ class SourceOptions:
         """
         from maitre.errors import UsageError
 
-        if self.prometheus is None and not self.metrics and self.log is None:
+        if self.prometheus is None and not self.metrics and self.log is None and not compares:
             raise UsageError(
                 "nothing to look at is given",
                 "--prometheus http://HOST:9090, --metrics http://HOST:8000/metrics or --log FILE",

@@ -65,7 +65,7 @@ def read_sources(sources: SourceOptions, access: PrometheusOptions) -> ReadSourc
     files = [place for place in sources.metrics if "://" not in place]
     parts += [_scraped(url, sources, access.access()) for url in urls]
     if files:
-        parts.append(_saved(files, sources))
+        parts.append(read_saved(files, sources))
     if sources.log is not None:
         parts.append(_logged(sources.log))
     whole = parts[0]
@@ -114,7 +114,8 @@ def _scraped(url: str, sources: SourceOptions, access: Access) -> ReadSources:
     return ReadSources(url, scraped.series, notes=scraped.notes)
 
 
-def _saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
+def read_saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
+    """Files of saved scrapes."""
     from maitre.cli.budget_sources import chunks_of, source_name
     from maitre.verify.from_scrapes import read_dumps
 

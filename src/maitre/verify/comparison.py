@@ -15,7 +15,7 @@ import numpy as np
 from maitre.records import Record
 from maitre.verify.comparability import Obstacle, obstacle
 from maitre.verify.matched_pairs import Load, same_load_pairs, saturated_pairs
-from maitre.verify.measures import Measure, MeasureName, measures
+from maitre.verify.measures import Measure, MeasureName, Scale, measures
 from maitre.verify.paired_change import PairedChange, paired_change
 from maitre.verify.window_figures import WindowFigures
 
@@ -33,20 +33,22 @@ class Change(Record):
     before: float
     after: float
     change: float
-    """Ratio - 1 where `is_ratio`, else the difference; what the pairs' loads still differ by is taken out."""
+    """Ratio - 1 on the scale `ratio`, else the difference; what the pairs' loads still differ by is taken out."""
     low: float
     high: float
     """Interval of the change at 95 % for all deciding measures together."""
-    is_ratio: bool
+    scale: Scale
     decides: bool
     """Whether the verdict rests on it."""
     verdict: Literal["improved", "unchanged", "worse"]
     num_pairs: int
 
     def __str__(self) -> str:
-        form = "{:+.1%}" if self.is_ratio or "share" in self.title else "{:+.3g}"
-        change, low, high = (form.format(value) for value in (self.change, self.low, self.high))
-        return f"{self.title}: {self.before:.4g} before, {self.after:.4g} after, {change} ({low} to {high})"
+        level, step = ("{:.1%}", "{:+.1%} points") if self.scale == "share" else ("{:.4g}", "{:+.3g}")
+        step = "{:+.1%}" if self.scale == "ratio" else step
+        change, low, high = (step.format(value) for value in (self.change, self.low, self.high))
+        levels = f"{level.format(self.before)} before, {level.format(self.after)} after"
+        return f"{self.title}: {levels}, {change} ({low} to {high})"
 
 
 class Comparison(Record):
@@ -91,16 +93,16 @@ def compare_windows(
     changes = [
         _change(pairs.load, measure, found)
         for pairs, measure in asked
-        if (found := paired_change(pairs, measure.figure, confidence, is_ratio=measure.is_ratio))
+        if (found := paired_change(pairs, measure.figure, confidence, is_ratio=measure.scale == "ratio"))
     ]
     return _verdict(sorted(changes, key=lambda change: not change.decides), numbers)
 
 
 def _change(load: Load, measure: Measure, found: PairedChange) -> Change:
     change, low, high = (
-        float(np.expm1(value)) if measure.is_ratio else value for value in (found.change, found.low, found.high)
+        float(np.expm1(value)) if measure.scale == "ratio" else value for value in (found.change, found.low, found.high)
     )
-    smallest = np.log1p(measure.smallest) if measure.is_ratio else measure.smallest
+    smallest = np.log1p(measure.smallest) if measure.scale == "ratio" else measure.smallest
     gain = found.change if measure.more_is_better else -found.change
     is_sure = found.low > 0 or found.high < 0
     matters = is_sure and abs(gain) >= smallest
@@ -113,7 +115,7 @@ def _change(load: Load, measure: Measure, found: PairedChange) -> Change:
         change=change,
         low=low,
         high=high,
-        is_ratio=measure.is_ratio,
+        scale=measure.scale,
         decides=measure.decides,
         verdict="unchanged" if not matters else "improved" if gain > 0 else "worse",
         num_pairs=found.num_pairs,
@@ -139,6 +141,6 @@ def _verdict(changes: Sequence[Change], numbers: dict[str, int]) -> Comparison:
 
 def _nothing_moved(deciding: Sequence[Change]) -> str:
     """With how large a change could have gone unseen."""
-    widest = max((c for c in deciding if c.is_ratio), key=lambda c: c.high - c.low, default=None)
+    widest = max((c for c in deciding if c.scale == "ratio"), key=lambda c: c.high - c.low, default=None)
     unseen = f": {widest.title} may have changed by {widest.low:+.0%} to {widest.high:+.0%}" if widest else ""
     return f"no measure that decides changed by more than noise{unseen}"

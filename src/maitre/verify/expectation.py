@@ -2,7 +2,8 @@
 
 The present cell and the candidates serve the same requests with the same steps, so that what is not known of the server
 mostly cancels in their ratio. What does not cancel makes the interval: the step time in the one direction that is left
-when the observed inter-token latency is known, each cell's own error, and another sample of the traffic.
+when the observed inter-token latency is known, each cell's own error, and another sample of the traffic, in which
+lengths go together and arrivals come in bunches.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ Array = NDArray[np.float64]
 ANCHOR_SD = 0.03
 """Relative spread of an observed mean inter-token latency around that of the same number of running requests in the
 simulator: a window's running requests vary, the simulator's do not. Assumed."""
+LENGTH_CORRELATION, ARRIVAL_SHAPE = 0.3, 0.5
+"""What the metrics do not show, taken otherwise: lengths that go together, and arrivals in bunches whose count varies
+by twice the variance of independent ones (gamma-distributed gaps)."""
 LEAST = {"waiting": 0.05, "preemptions_per_min": 0.1, "kv_usage": 1e-3}
 """Below these a figure is as good as 0, and has no ratio."""
 CHANGING = (
@@ -160,7 +164,7 @@ def _variants(
     steps = leading_directions(covariance, each, 1)
     faster, slower = (theta * np.exp(sign * steps.sum(axis=0)) for sign in (-1, 1))
     own = {cell: _own_sd(known.calibration, present, cell) for cell in cells}
-    other = SteadyTraffic(traffic, known, seed + 1)
+    other = SteadyTraffic(traffic, known, seed + 1, length_correlation=LENGTH_CORRELATION, arrival_shape=ARRIVAL_SHAPE)
     if traffic.has_prefixes:
         less = {cell: -sd for cell, sd in own.items()}
         return [_Variant(other, slower, own), _Variant(best.simulated, faster, less)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from maitre.metric_series import Histogram
 from maitre.units import format_seconds
-from maitre.verify.matched_pairs import Load, MatchedPairs
+from maitre.verify.matched_pairs import MatchedPairs
 from maitre.verify.paired_change import Figure
 from maitre.verify.window_figures import WindowFigures
 
@@ -32,14 +32,17 @@ MeasureName = Literal[
 ]  # fmt: skip
 
 
+Scale = Literal["ratio", "share", "amount"]
+"""Compared by ratio; by difference between shares of 1; by difference."""
+
+
 class Measure(NamedTuple):
     """One figure of a sub-window, and how it is compared."""
 
     name: MeasureName
     title: str
     figure: Figure
-    is_ratio: bool
-    """Compared by ratio, else by difference."""
+    scale: Scale
     smallest: float
     """Change that matters, as a ratio - 1 or as a difference."""
     decides: bool
@@ -61,22 +64,22 @@ def measures(pairs: MatchedPairs, ttft_bound_s: float | None, itl_bound_s: float
     """
     is_saturated = pairs.load == "saturated"
     speed = Measure(
-        "output-tokens-per-s", "output tokens/s", lambda w: w.output_tokens_per_s, is_ratio=True,
-        smallest=SMALLEST_RATIO, decides=_server_sets_rate(pairs.load), more_is_better=True,
+        "output-tokens-per-s", "output tokens/s", lambda w: w.output_tokens_per_s, scale="ratio",
+        smallest=SMALLEST_RATIO, decides=pairs.load != "rate", more_is_better=True,
     )  # fmt: skip
     itl = _latency(pairs, "itl", itl_bound_s, decides=not is_saturated)
     preemptions = Measure(
-        "preemptions-per-request", "preemptions a request", lambda w: w.preemptions_per_request, is_ratio=False,
+        "preemptions-per-request", "preemptions a request", lambda w: w.preemptions_per_request, scale="amount",
         smallest=SMALLEST_SHARE, decides=False,
     )  # fmt: skip
     if is_saturated:
         return (speed, *itl, preemptions)
     queue = Measure(
-        "queue-time-mean", "mean queue time, s", lambda w: _mean(w.queue_time), is_ratio=False,
+        "queue-time-mean", "mean queue time (s)", lambda w: _mean(w.queue_time), scale="amount",
         smallest=_smallest_queue_s(pairs), decides=False,
     )  # fmt: skip
     waiting = Measure(
-        "waiting", "requests waiting", lambda w: w.waiting, is_ratio=False, smallest=SMALLEST_WAITING, decides=False
+        "waiting", "requests waiting", lambda w: w.waiting, scale="amount", smallest=SMALLEST_WAITING, decides=False
     )
     return (speed, *_latency(pairs, "ttft", ttft_bound_s, decides=True), *itl, queue, preemptions, waiting)
 
@@ -110,15 +113,15 @@ def tail_bound(histograms: Sequence[Histogram], asked: float | None = None) -> f
     return float(bounds[np.abs(np.log(np.maximum(shares, NOTHING) / TAIL_SHARE)).argmin()])
 
 
-def _server_sets_rate(load: Load) -> bool:
-    return load != "rate"
-
-
 def _latency(
     pairs: MatchedPairs, kind: Literal["ttft", "itl"], asked: float | None, *, decides: bool
 ) -> tuple[Measure, ...]:
     """Mean and tail of a latency."""
-    title = {"ttft": "time to first token", "itl": "inter-token latency"}[kind]
+    title, above = (
+        ("time to first token", "requests with a first token after more than")
+        if kind == "ttft"
+        else ("inter-token latency", "tokens that took more than")
+    )
     mean_name: MeasureName = "ttft-mean" if kind == "ttft" else "itl-mean"
     tail_name: MeasureName = "ttft-tail" if kind == "ttft" else "itl-tail"
 
@@ -126,7 +129,7 @@ def _latency(
         return window.ttft if kind == "ttft" else window.itl
 
     mean = Measure(
-        mean_name, f"mean {title}, s", lambda w: _mean(histogram(w)), is_ratio=True, smallest=SMALLEST_RATIO,
+        mean_name, f"mean {title} (s)", lambda w: _mean(histogram(w)), scale="ratio", smallest=SMALLEST_RATIO,
         decides=decides,
     )  # fmt: skip
     histograms = [one for w in (*pairs.before, *pairs.after) if (one := histogram(w)) is not None]
@@ -134,8 +137,8 @@ def _latency(
     if bound is None:
         return (mean,)
     tail = Measure(
-        tail_name, f"share of {title} above {format_seconds(bound)}", lambda w: share_above(histogram(w), bound),
-        is_ratio=False, smallest=max(SMALLEST_SHARE, SMALLEST_PART * _mean_share(histograms, bound)), decides=decides,
+        tail_name, f"{above} {format_seconds(bound)}", lambda w: share_above(histogram(w), bound),
+        scale="share", smallest=max(SMALLEST_SHARE, SMALLEST_PART * _mean_share(histograms, bound)), decides=decides,
     )  # fmt: skip
     return mean, tail
 

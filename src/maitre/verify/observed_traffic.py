@@ -76,20 +76,26 @@ class ObservedTraffic:
         """The prefix cache answers so much that it has to be simulated."""
         return self.prefix_hit_rate >= LEAST_HIT_RATE
 
-    def workload(self, num_requests: int, seed: int, max_model_len: int) -> Workload:
+    def workload(
+        self, num_requests: int, seed: int, max_model_len: int, *, length_correlation: float = 0.0
+    ) -> Workload:
         """Requests as likely as those of the window, without arrival times.
 
-        Prompt and output lengths are drawn independently: the histograms do not say how they go together. What the
-        prefix cache answered is one prefix that all requests share as far as their prompts reach.
+        Histograms do not say how prompt and output lengths go together. Independent ones are a good guess: Spearman's
+        correlation is -0.02 to 0.07 in Azure's traces of 2023 and in Mooncake's conversations. What the prefix cache
+        answered is one prefix that all requests share as far as their prompts reach.
 
         Args:
             num_requests: how many.
             seed: of the draw.
             max_model_len: the server's limit of prompt and output.
+            length_correlation: of the two lengths' normal scores, -1 to 1.
         """
         drawn = workload_from_histograms(
             self.prompt_lengths, self.output_lengths, num_requests, seed, max_model_len=max_model_len
         )
+        if length_correlation:
+            drawn = _paired(drawn, length_correlation, max_model_len, np.random.default_rng(seed))
         return _with_shared_prefix(drawn, self.prefix_hit_rate) if self.has_prefixes else drawn
 
 
@@ -126,6 +132,16 @@ def observed_traffic(
         growth=((figures.arrivals or 0.0) - (figures.num_requests or 0.0)) / num_engines if figures.arrivals else 0.0,
         prefix_hit_rate=min(max(figures.prefix_hit_rate or 0.0, 0.0), 1.0),
     )
+
+
+def _paired(workload: Workload, correlation: float, max_model_len: int, generator: np.random.Generator) -> Workload:
+    """The same lengths, dealt out by the ranks of two normal scores that go together."""
+    normal = generator.standard_normal((2, workload.num_requests))
+    scores = normal[0], correlation * normal[0] + (1 - correlation**2) ** 0.5 * normal[1]
+    first, second = (np.argsort(np.argsort(score)) for score in scores)
+    prompt, output = np.sort(workload.prompt_tokens)[first], np.sort(workload.output_tokens)[second]
+    output = np.maximum(1, np.minimum(output, max_model_len - prompt))
+    return workload.model_copy(update={"prompt_tokens": prompt, "output_tokens": output})
 
 
 def _with_shared_prefix(workload: Workload, hit_rate: float, chunk_tokens: int = 16) -> Workload:

@@ -17,7 +17,7 @@ from maitre.simulator.step_time import StepTime
 from maitre.simulator.surface import ReplayedSurface
 from maitre.verify.observed_traffic import Loop, ObservedTraffic
 from maitre.verify.settled import CellFigures, full_figures, open_figures
-from maitre.workload.arrivals import repeated, unit_arrivals
+from maitre.workload.arrivals import repeated
 
 Array = NDArray[np.float64]
 
@@ -51,7 +51,10 @@ class KnownServer:
 class SteadyTraffic:
     """One sample of the observed traffic; every cell and step time sees the same requests, and the same arrivals."""
 
-    def __init__(self, traffic: ObservedTraffic, known: KnownServer, seed: int, loop: Loop | None = None) -> None:
+    def __init__(
+        self, traffic: ObservedTraffic, known: KnownServer, seed: int, loop: Loop | None = None,
+        *, length_correlation: float = 0.0, arrival_shape: float = 1.0,
+    ) -> None:  # fmt: skip
         """Draw the requests.
 
         Args:
@@ -59,6 +62,8 @@ class SteadyTraffic:
             known: the server.
             seed: of the requests and their arrivals.
             loop: how they come, if not as the traffic says.
+            length_correlation: of prompt and output lengths.
+            arrival_shape: of the gamma distribution of the times between arrivals; 1 is Poisson, less comes in bunches.
 
         Raises:
             InputError: the lengths do not go with the server's max_model_len.
@@ -70,8 +75,10 @@ class SteadyTraffic:
         self.num_in_flight = max(1, round(traffic.in_flight_mean))
         """Of a closed loop: its clients."""
         server = known.server
-        drawn = traffic.workload(_num_requests(traffic), seed, server.max_model_len)
-        self._unit_s = unit_arrivals(drawn, seed)
+        drawn = traffic.workload(
+            _num_requests(traffic), seed, server.max_model_len, length_correlation=length_correlation
+        )
+        self._unit_s = _unit_arrivals(drawn.num_requests, seed, arrival_shape)
         self._surface = ReplayedSurface(drawn, server, known.calibration.step_time, known.num_gpu_blocks)
         self.present = server.cell
         self.workload = drawn
@@ -168,6 +175,14 @@ class SteadyTraffic:
 
     def _step_time(self, cell: Cell, coefficients: Array) -> StepTime:
         return self._surface.step_time(cell, coefficients)
+
+
+def _unit_arrivals(num_requests: int, seed: int, shape: float) -> Array:
+    """Arrival times at a mean rate of one request a second, the first at 0."""
+    gaps_s = np.random.default_rng(seed).gamma(shape, size=num_requests)
+    gaps_s[0] = 0.0
+    times: Array = np.cumsum(gaps_s) * (num_requests - 1) / gaps_s.sum()
+    return times
 
 
 def _num_requests(traffic: ObservedTraffic) -> int:

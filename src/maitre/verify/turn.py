@@ -44,7 +44,7 @@ def known_server(setup: Setup) -> KnownServer:
         DoesNotFitError: the model leaves no room for a KV pool.
     """
     present = setup.kv_budget(setup.server.cell)
-    calibration = calibration_for(setup.model, setup.gpu, setup.server, present.kv_bytes_per_token)
+    calibration = calibration_for(setup.model, setup.gpu, setup.server, present.kv_bytes_per_token or 0)
     return KnownServer(setup.server, calibration, lambda cell: setup.kv_budget(cell).num_gpu_blocks)
 
 
@@ -63,13 +63,13 @@ def simulate_turn(turn: Turn, known: KnownServer, evidence: Evidence, seed: int)
         pool = known.num_gpu_blocks(known.server.cell) * known.server.block_size
         long_request = _p95(whole)
         cells = propose_cells(known.server.cell, turn, kv_tokens=pool, request_tokens=long_request)
-        expected = expect(traffic, known, _observed(evidence), cells, seed=seed)
+        expected = expect(traffic, known, observed_figures(evidence), cells, seed=seed)
     except MaitreError as error:
         return SimulatedTurn(turn=turn, recommended=None, expectations=None, doubt=str(error.args[0]))
     return SimulatedTurn(turn=turn, recommended=smallest_that_helps(expected, turn), expectations=expected)
 
 
-def _observed(evidence: Evidence) -> ObservedFigures:
+def observed_figures(evidence: Evidence) -> ObservedFigures:
     """What one engine showed."""
     whole, engines = evidence.whole, evidence.num_engines
     return ObservedFigures(

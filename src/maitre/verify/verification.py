@@ -16,6 +16,7 @@ from maitre.verify.observed import Observed, observed
 from maitre.verify.turn import SimulatedTurn
 from maitre.verify.verdict import Confirmation, Finding, VerdictName
 
+
 class Verification(Record):
     """The verdict on one window. Schema 1: first version (0.1)."""
 

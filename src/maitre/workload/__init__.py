@@ -7,7 +7,7 @@ requests) → `Workload` → store, profile, trace_export.
 
 from maitre.workload.columns import Columns
 from maitre.workload.langfuse import Selection
-from maitre.workload.loading import limit_requests, load_workload
+from maitre.workload.loading import limit_requests, load_workload, prometheus_address
 from maitre.workload.no_requests import NoRequestsError, ServerLoad
 from maitre.workload.profile import DropReason, LengthStatistics, WorkloadProfile, describe
 from maitre.workload.reference import REFERENCES, ReferenceProfile, reference_workload
@@ -29,6 +29,7 @@ __all__ = [
     "export_trace",
     "limit_requests",
     "load_workload",
+    "prometheus_address",
     "reference_workload",
     "save_workload",
     "write_text",

@@ -67,6 +67,7 @@ def _take(workload: Workload, rows: NDArray[np.intp]) -> Workload:
         "prompt_tokens": workload.prompt_tokens[rows],
         "output_tokens": workload.output_tokens[rows],
         "latency_s": None,
+        "ttft_s": None,
         "prefix_hashes": None if hashes is None else tuple(hashes[row] for row in rows.tolist()),
     }
     return workload.model_copy(update=changes)
@@ -84,6 +85,7 @@ def repeated(workload: Workload, times: int) -> Workload:
         "output_tokens": np.tile(workload.output_tokens, times),
         "arrival_s": None,
         "latency_s": None,
+        "ttft_s": None,
         "prefix_hashes": _distinct_copies(workload.prefix_hashes, times) if workload.prefix_hashes else None,
     }
     return workload.model_copy(update=changes)

@@ -14,7 +14,7 @@ from maitre.workload.lengths import REASONS, Lengths, read_lengths
 from maitre.workload.no_requests import NoRequestsError
 from maitre.workload.prefixes import infer_block_tokens, read_hashes
 from maitre.workload.row_rules import NO_MODEL_CALL, UNCOUNTED_HINT, UNCOUNTED_STREAM, read_rules, rule_columns
-from maitre.workload.times import Times, read_durations, read_times
+from maitre.workload.times import Times, read_durations, read_times, seconds_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,7 @@ def _keep_requests(frame: pl.DataFrame, chosen: ChosenColumns, table: Table, nam
         wanted &= ~rows.to_numpy()
     times = read_times(frame[chosen.time.name], chosen.time, source, wanted) if chosen.time else None
     latencies = _read_latencies(frame, chosen, times, output, source)
+    first = _read_first_tokens(frame, chosen, times, latencies, source)
     kept, num_dropped = _drop(ruled_out, prompt, output, times, latencies)
     num_dropped = dict(Counter(table.num_skipped) + Counter(num_dropped))
     order = np.flatnonzero(kept)
@@ -80,6 +81,7 @@ def _keep_requests(frame: pl.DataFrame, chosen: ChosenColumns, table: Table, nam
         # sorted, so that the differences fit 64 bits without a sign even where they pass 292 years
         arrival_s=(times.ns[order] - times.ns[order[0]]).view(np.uint64) / 1e9 if times else None,
         latency_s=latencies.seconds[order] if latencies and np.isfinite(latencies.seconds[order]).all() else None,
+        ttft_s=first[order] if first is not None and np.isfinite(first[order]).all() else None,
         prefix_hashes=hashes[0] if hashes else None,
         prefix_block_tokens=hashes[1] if hashes else None,
         num_dropped=num_dropped,
@@ -131,17 +133,31 @@ def _read_latencies(
         return _read_latency_column(frame, chosen.latency, output)
     if chosen.end is None or times is None:
         return None
-    try:
-        ends = read_times(frame[chosen.end.name], chosen.end, source)
-    except InputError:  # a guessed column that holds no times is not what it seemed
+    seconds = seconds_after(times, frame[chosen.end.name], chosen.end, source)
+    return None if seconds is None else _Latencies(seconds, f"end times in {chosen.end.name}", asked=False)
+
+
+def _read_first_tokens(
+    frame: pl.DataFrame, chosen: ChosenColumns, times: Times | None, latencies: _Latencies | None, source: str
+) -> NDArray[np.float64] | None:
+    """Times to first token in seconds, shape (n,), NaN where a row has none.
+
+    Gateways book an answer that was not streamed as if its first token came with its last, which is no time to first
+    token. A duration without a unit is in seconds, or in milliseconds where seconds were more than the whole latency;
+    without latencies it is not known.
+    """
+    if chosen.ttft is not None:
+        seconds = read_durations(frame[chosen.ttft.name], chosen.ttft.unit or "s")
+        if chosen.ttft.unit is not None:
+            return seconds
+        known = np.isfinite(seconds) & (np.isfinite(latencies.seconds) if latencies else False)
+        if latencies is None or not known.any():
+            return None
+        return seconds / 1e3 if np.median(seconds[known] - latencies.seconds[known]) > 0 else seconds
+    if chosen.first is None or times is None:
         return None
-    seconds = np.where(ends.valid & times.valid, (ends.ns - times.ns) / 1e9, np.nan)
-    comparable = ends.form == times.form and ends.epoch == times.epoch
-    return (
-        _Latencies(np.where(seconds >= 0, seconds, np.nan), f"end times in {chosen.end.name}", asked=False)
-        if comparable
-        else None
-    )
+    after = seconds_after(times, frame[chosen.first.name], chosen.first, source)
+    return after if after is None or latencies is None else np.where(after < latencies.seconds, after, np.nan)
 
 
 def _read_latency_column(frame: pl.DataFrame, chosen: TimedColumn, output: Lengths) -> _Latencies:

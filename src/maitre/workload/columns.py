@@ -40,6 +40,8 @@ LATENCY_NAMES = (
     *("latency", "e2elatency", "endtoendlatency", "requestlatency", "requestduration", "duration", "elapsedtime"),
     *("responsetime", "delay", "e2e"),
 )
+FIRST_NAMES = ("completionstarttime", "firsttokentime", "firsttokenat", "firsttokentimestamp")
+TTFT_NAMES = ("ttft", "timetofirsttoken", "timetofirstchunk", "firsttokenlatency")
 HASH_NAMES = ("hashids",)
 
 _UNIT_WORDS: dict[str, TimeUnit] = {
@@ -87,12 +89,16 @@ class ChosenColumns(Record):
     time: TimedColumn | None
     end: TimedColumn | None
     latency: TimedColumn | None
+    first: TimedColumn | None
+    """When the first token came; None where `ttft` is there."""
+    ttft: TimedColumn | None
+    """How long it took."""
     hashes: str | None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column to read, each once."""
-        timed = (column.name for column in (self.time, self.end, self.latency) if column)
+        timed = (column.name for column in (self.time, self.end, self.latency, self.first, self.ttft) if column)
         return tuple(dict.fromkeys((self.prompt, self.output, *timed, *((self.hashes,) if self.hashes else ()))))
 
 
@@ -115,6 +121,7 @@ def choose_columns(names: Sequence[str], asked: Columns, source: str) -> ChosenC
         )
     time = _timed_column(asked.time, TIME_NAMES, names, source)
     latency = _timed_column(asked.latency, LATENCY_NAMES, names, source)
+    ttft = _timed_column(None, TTFT_NAMES, names, source)
     hashes = _guess(names, HASH_NAMES) if spelling(prompt) == "inputlength" else None
     layout, time = _recognise_layout(names, prompt, time, hashes)
     return ChosenColumns(
@@ -124,6 +131,8 @@ def choose_columns(names: Sequence[str], asked: Columns, source: str) -> ChosenC
         time=time,
         end=_timed_column(None, END_NAMES, names, source) if latency is None and time else None,
         latency=latency,
+        first=_timed_column(None, FIRST_NAMES, names, source) if ttft is None and time else None,
+        ttft=ttft,
         hashes=hashes,
     )
 

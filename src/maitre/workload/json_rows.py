@@ -203,7 +203,9 @@ def _find_paths(lines: bytes, source: str) -> dict[str, tuple[str, ...]]:
     for number, line in enumerate(lines.split(b"\n", _ROWS_SEARCHED_FOR_NAMES)[:_ROWS_SEARCHED_FOR_NAMES], 1):
         if line.strip():
             for path in _walk(_parse_line(number, line.decode(), source)):
-                paths.setdefault(".".join(path), path)
+                name = ".".join(path)
+                if _as_text(name) == name:
+                    paths.setdefault(name, path)
     return paths
 
 
@@ -239,4 +241,11 @@ def _field(record: dict[str, Any], path: tuple[str, ...]) -> str | None:
     value: Any = record
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return _as_text(value)
+    return value if value is None else json.dumps(value)
+
+
+def _as_text(value: str) -> str:
+    """The text without the halves of characters that JSON can escape and UTF-8 cannot hold."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -19,6 +19,7 @@ from maitre.workload.synthetic import draw_workload, looks_like_spec, parse_spec
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_PROMETHEUS = "prometheus:"
 _HEAD_BYTES = 4096
 """A stored workload says so in its first bytes."""
 _MAX_BYTES = 1 << 30
@@ -35,6 +36,7 @@ def load_workload(
     seed: int = 0,
     selection: Selection | None = None,
     on_progress: OnProgress | None = None,
+    max_model_len: int | None = None,
 ) -> Workload:
     """Load the workload that a user names.
 
@@ -46,8 +48,10 @@ def load_workload(
             that arrivals and shared prefixes stay true, or a random sample when there are no times.
         default_num_requests: how many to draw from a spec when `num_requests` is None.
         seed: of the draw, ≥ 0.
-        selection: which observations of Langfuse count; `text` is `langfuse:https://HOST`, or one of its exports.
+        selection: which observations of Langfuse count (`text` is `langfuse:https://HOST`, or one of its exports), or
+            which series of `prometheus:https://HOST`.
         on_progress: told how far a long read from a server has come.
+        max_model_len: in tokens, the longest request to draw from histograms.
 
     Raises:
         InputError: the file, a line or a column is wrong.
@@ -64,15 +68,24 @@ def load_workload(
     if text.startswith(PREFIX) and not _exists(text):
         _refuse_columns(columns, text)
         return limit_requests(read_langfuse(text, selection, on_progress), num_requests, seed)
+    num_drawn = default_num_requests if num_requests is None else num_requests
+    if (address := prometheus_address(text)) is not None:
+        _refuse_columns(columns, "a Prometheus")
+        from maitre.workload.prometheus import draw_served, read_prometheus  # noqa: PLC0415 - aiohttp is slow to load
+
+        return draw_served(read_prometheus(address, selection), num_drawn, seed, max_model_len)
     if looks_like_spec(text) and not _exists(text):
         _refuse_columns(columns, text)
         selection.refuse(text)
-        num_drawn = default_num_requests if num_requests is None else num_requests
         return draw_workload(parse_spec(text), num_drawn, seed, name=text, source=f"spec {text}")
     if text in REFERENCES and not _exists(text):
         raise UsageError(f"{text}: no such file", f"the reference workload is --reference {text}")
-    num_drawn = default_num_requests if num_requests is None else num_requests
     return limit_requests(_read_file(text, columns, selection, num_drawn, seed), num_requests, seed)
+
+
+def prometheus_address(text: str) -> str | None:
+    """What follows `prometheus:`; None where the text names something else."""
+    return text.removeprefix(_PROMETHEUS) if text.startswith(_PROMETHEUS) and not _exists(text) else None
 
 
 def limit_requests(workload: Workload, num_requests: int | None, seed: int) -> Workload:

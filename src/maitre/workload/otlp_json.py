@@ -103,7 +103,7 @@ def _attributes(pairs: Any) -> dict[str, object]:
     found: dict[str, object] = {}
     for pair in pairs if isinstance(pairs, list) else []:
         key = pair.get("key") if isinstance(pair, dict) else None
-        if key in CALL_ATTRIBUTES and isinstance(value := pair.get("value"), dict):
+        if isinstance(key, str) and key in CALL_ATTRIBUTES and isinstance(value := pair.get("value"), dict):
             kind = next((kind for kind in _KINDS if kind in value), None)
             if kind:
                 found[key] = value[kind]

@@ -27,6 +27,17 @@ class LengthStatistics(Record):
     max: int
 
 
+class SecondsStatistics(Record):
+    """Mean and percentiles of durations in seconds (linear interpolation between requests)."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
 class DropReason(Record):
     """Rows of the source that are no usable request for the same reason."""
 
@@ -56,6 +67,8 @@ class WorkloadProfile(Record):
     """Standard deviation over mean of the gaps between arrivals: 1 for a Poisson process, more is burstier."""
     shared_prefix_share: float | None
     """Share of the prompt tokens that an endless prefix cache would answer."""
+    ttft_s: SecondsStatistics | None
+    """Measured times to first token, where the source has one of every request."""
     concurrency_mean: float | None
     concurrency_p95: float | None
     """Requests in flight, weighted by time."""
@@ -89,6 +102,7 @@ def describe(workload: Workload, mean_latency_s: float | None = None) -> Workloa
         rate_rps=rate_rps,
         arrival_gap_cv=gap_cv,
         shared_prefix_share=shared_prefix_share(workload),
+        ttft_s=None if workload.ttft_s is None else _seconds_statistics(workload.ttft_s),
         concurrency_mean=concurrency.mean if concurrency else None,
         concurrency_p95=concurrency.p95 if concurrency else None,
         concurrency_source=concurrency.source if concurrency else None,
@@ -99,6 +113,11 @@ def describe(workload: Workload, mean_latency_s: float | None = None) -> Workloa
 def _statistics(tokens: NDArray[np.int64]) -> LengthStatistics:
     p50, p90, p95, p99 = np.percentile(tokens, [50, 90, 95, 99]).tolist()
     return LengthStatistics(mean=float(tokens.mean()), p50=p50, p90=p90, p95=p95, p99=p99, max=int(tokens.max()))
+
+
+def _seconds_statistics(seconds: NDArray[np.float64]) -> SecondsStatistics:
+    p50, p90, p95, p99 = np.percentile(seconds, [50, 90, 95, 99]).tolist()
+    return SecondsStatistics(mean=float(seconds.mean()), p50=p50, p90=p90, p95=p95, p99=p99, max=float(seconds.max()))
 
 
 def _arrivals(arrival_s: NDArray[np.float64] | None) -> tuple[float | None, float | None, float | None]:

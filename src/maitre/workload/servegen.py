@@ -17,7 +17,9 @@ from maitre.files import parse_json
 from maitre.records import Workload
 
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{[^{}]*"(?:in|out)put_tokens"\s*:\s*"\{')
-_BIN = re.compile(r"(\d+): ([\d.eE+-]+)")
+_START = re.compile(r"[0-9]{1,12}")
+_BIN = re.compile(r"(?<![\d.])([0-9]{1,8}): ([0-9]{1,20}(?:\.[0-9]{0,40})?(?:[eE]-[0-9]{1,3})?)(?![\w.])")
+"""A length in tokens and its probability."""
 _LENGTHS = ("input_tokens", "output_tokens")
 _NOT_LENGTHS = ("reason_ratio",)
 _Distribution = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -76,11 +78,15 @@ def _read_windows(content: bytes, source: str) -> tuple[dict[int, tuple[_Distrib
     usable = {
         int(start): (_distribution(window["input_tokens"]), _distribution(window["output_tokens"]))
         for start, window in windows.items()
-        if start.isdecimal() and all(_BIN.search(str(window.get(length, ""))) for length in _LENGTHS)
+        if _START.fullmatch(start) and all(_has_bins(window.get(length)) for length in _LENGTHS)
     }
     if not usable:
         raise InputError(f"{source}: no window has both input_tokens and output_tokens", "name another chunk")
     return usable, sorted({key for window in windows.values() for key in window} - {*_LENGTHS, *_NOT_LENGTHS})
+
+
+def _has_bins(value: Any) -> bool:
+    return isinstance(value, str) and _BIN.search(value) is not None
 
 
 def _distribution(text: str) -> _Distribution:

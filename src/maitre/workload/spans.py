@@ -23,6 +23,8 @@ _OUTPUT = (
     *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
     *("llm.token_count.completion", "ai.usage.outputTokens", "ai.usage.completionTokens"),
 )
+_TTFT = ("gen_ai.response.time_to_first_chunk", "gen_ai.latency.time_to_first_token")
+"""Seconds: semantic conventions since 1.41; vLLM's and SGLang's own."""
 _OPERATION = ("gen_ai.operation.name", "llm.request.type", "openinference.span.kind")
 _CALLS = ("chat", "text_completion", "completion", "generate_content", "llm")
 _NO_TEXT = ("embeddings", "embedding", "rerank", "reranker")
@@ -49,12 +51,13 @@ class _Call(NamedTuple):
     id: tuple[str | bytes, str | bytes]
     prompt: str | None
     output: str | None
+    ttft_s: str | None
     start_ns: int | None
     end_ns: int | None
 
 
-CALL_ATTRIBUTES = frozenset((*_PROMPT, *_OUTPUT, *_OPERATION))
-"""The attributes that tell a model call and its lengths."""
+CALL_ATTRIBUTES = frozenset((*_PROMPT, *_OUTPUT, *_TTFT, *_OPERATION))
+"""The attributes that tell a model call, its lengths and its first token."""
 
 
 def tabulate_spans(spans: Iterable[Span], source: str) -> Table:
@@ -81,7 +84,8 @@ def tabulate_spans(spans: Iterable[Span], source: str) -> Table:
         reason = _why_not(span)
         if reason is None:
             prompt, output = _first(span.attributes, _PROMPT), _first(span.attributes, _OUTPUT)
-            calls.append(_Call(span.id, prompt, output, span.start_ns, span.end_ns))
+            ttft_s = _first(span.attributes, _TTFT)
+            calls.append(_Call(span.id, prompt, output, ttft_s, span.start_ns, span.end_ns))
         elif reason != NO_MODEL_CALL:
             num_skipped[reason] += 1
     if not parents:
@@ -100,17 +104,19 @@ def _frame(calls: list[_Call]) -> pl.DataFrame:
         {
             "prompt_tokens": [call.prompt for call in calls],
             "output_tokens": [call.output for call in calls],
+            "ttft_s": [call.ttft_s for call in calls],
             "start_time_ns": [call.start_ns for call in calls],
             "end_time_ns": [call.end_ns for call in calls],
         },
         schema={
             "prompt_tokens": pl.String,
             "output_tokens": pl.String,
+            "ttft_s": pl.String,
             "start_time_ns": pl.Int64,
             "end_time_ns": pl.Int64,
         },
     )
-    times = ("start_time_ns", "end_time_ns")
+    times = ("ttft_s", "start_time_ns", "end_time_ns")
     return frame.drop(name for name in times if calls and frame[name].null_count() == len(calls))
 
 

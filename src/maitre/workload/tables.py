@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _DELIMITERS = (",", "\t", ";", "|")
 PARQUET = b"PAR1"
 """The first bytes of a Parquet file."""
+PARQUET_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What reading a Parquet file may raise. On some broken ones polars panics, and a panic is no `Exception`."""
 _MAX_HEADER_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 24
 _MAX_LINES = 30_000_000
@@ -94,18 +96,18 @@ def _open_parquet(content: bytes, source: str) -> Table:
     def read(names: Sequence[str]) -> pl.DataFrame:
         try:
             return frame.select(fields[name].alias(name) for name in names).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
+        except PARQUET_ERRORS as error:
             raise _corrupt_parquet(source, error) from None
 
     try:
         frame = pl.scan_parquet(io.BytesIO(content))
         fields = _flatten_schema(frame.collect_schema())
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except PARQUET_ERRORS as error:
         raise _corrupt_parquet(source, error) from None
     return Table(source, tuple(fields), read)
 
 
-def _corrupt_parquet(source: str, error: Exception) -> InputError:
+def _corrupt_parquet(source: str, error: BaseException) -> InputError:
     reason = str(error).partition("\n")[0]
     return InputError(f"{source}: the Parquet data is corrupt or truncated ({reason})", "write the file again")
 

@@ -88,6 +88,21 @@ def read_durations(column: pl.Series, unit: TimeUnit) -> NDArray[np.float64]:
     return np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)
 
 
+def seconds_after(times: Times, column: pl.Series, chosen: TimedColumn, source: str) -> NDArray[np.float64] | None:
+    """Seconds from each row's time to another column's, shape (n,); NaN where one is missing or it is the earlier.
+
+    None when the column holds no times, or times that cannot be compared with the first ones.
+    """
+    try:
+        later = read_times(column, chosen, source)
+    except InputError:  # a guessed column that holds no times is not what it seemed
+        return None
+    if (later.form, later.epoch) != (times.form, times.epoch):
+        return None
+    seconds = np.where(later.valid & times.valid, (later.ns - times.ns) / 1e9, np.nan)
+    return np.where(seconds >= 0, seconds, np.nan)
+
+
 def _read_temporal(column: pl.Series) -> Times:
     if isinstance(column.dtype, pl.Datetime | pl.Date):
         ns = column.cast(pl.Datetime("ns")).cast(pl.Int64)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
 
+from maitre.vllm.stats_lines import StatsLine, parse_stats
 from maitre.workload.columns import PROMPT_NAMES, spelling
 from maitre.workload.no_requests import NoRequestsError, ServerLoad
 from maitre.workload.tables import Table, frame_table
@@ -33,7 +34,6 @@ _OUTPUT_IDS = re.compile(r"output_token_ids: (?:array\([^\[]*)?\[(?P<ids>[\d, ]*
 _MAX_LOG_LEN = re.compile(r"max_log_len['\"]?[=:] ?(?P<length>\d+)")
 
 _CLOCK = re.compile(r"(?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<time>\d\d:\d\d:\d\d)")
-_NUMBER = re.compile(r"(Running|Waiting|Pending|Swapped|Avg prompt throughput|Avg generation throughput): ([\d.]+)")
 _FIRST_YEAR = 2024
 """vLLM's time stamps have no year; in this one every date exists."""
 
@@ -70,11 +70,11 @@ def open_vllm_log(content: bytes, source: str) -> Table:
         NoRequestsError: no request line carries lengths; holds what the statistics lines say.
     """
     requests: dict[str, _Request] = {}
-    samples: list[dict[str, float]] = []
+    samples: list[StatsLine] = []
     max_log_len: int | None = None
     for line, seconds in _timed_lines(content):
-        if "Avg prompt throughput" in line:
-            samples.append({name: float(number) for name, number in _NUMBER.findall(line)})
+        if (sample := parse_stats(line)) is not None:
+            samples.append(sample)
         elif " request " in line or " response " in line or "details: " in line:
             _note(line, seconds, requests)
         if max_log_len is None and "max_log_len" in line:
@@ -171,7 +171,7 @@ def _since(moment_s: float | None, start_s: float) -> float | None:
     return None if moment_s is None else moment_s - start_s
 
 
-def _no_lengths(requests: dict[str, _Request], samples: list[dict[str, float]], source: str) -> NoRequestsError:
+def _no_lengths(requests: dict[str, _Request], samples: Sequence[StatsLine], source: str) -> NoRequestsError:
     num_dropped = Counter(
         "output_tokens missing" if r.prompt_tokens else "prompt_tokens missing" for r in requests.values()
     )
@@ -186,22 +186,20 @@ def _no_lengths(requests: dict[str, _Request], samples: list[dict[str, float]], 
     return NoRequestsError(message, _HINT, source=source, num_dropped=dict(num_dropped), load=load)
 
 
-def _measure(requests: dict[str, _Request], samples: list[dict[str, float]]) -> ServerLoad | None:
+def _measure(requests: dict[str, _Request], samples: Sequence[StatsLine]) -> ServerLoad | None:
     if not samples:
         return None
     received = sorted(request.received_s for request in requests.values() if request.received_s is not None)
     span_s = received[-1] - received[0] if received else 0.0
 
-    def column(*names: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.array([sum(sample.get(name, 0.0) for name in names) for sample in samples])
-
-    in_flight = column("Running", "Waiting", "Pending", "Swapped")
+    waiting = np.array([(sample.num_waiting or 0.0) + (sample.num_swapped or 0.0) for sample in samples])
+    in_flight = waiting + np.array([sample.num_running or 0.0 for sample in samples])
     return ServerLoad(
         num_samples=len(samples),
         rate_rps=(len(received) - 1) / span_s if span_s else None,
         concurrency_mean=float(in_flight.mean()),
         concurrency_p95=float(np.percentile(in_flight, 95)),
-        waiting_max=int(column("Waiting", "Pending", "Swapped").max()),
-        prompt_tokens_per_s=float(column("Avg prompt throughput").mean()),
-        output_tokens_per_s=float(column("Avg generation throughput").mean()),
+        waiting_max=int(waiting.max()),
+        prompt_tokens_per_s=float(np.mean([sample.prompt_tokens_per_s or 0.0 for sample in samples])),
+        output_tokens_per_s=float(np.mean([sample.generation_tokens_per_s or 0.0 for sample in samples])),
     )

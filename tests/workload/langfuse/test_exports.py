@@ -90,6 +90,24 @@ def test_parquet_with_a_map_of_usage(tmp_path):
     assert load_workload(str(tmp_path / "x.parquet")).prompt_tokens.tolist() == [40, 5, 20]
 
 
+def parquet_with(tmp_path, **columns):
+    rows = pl.DataFrame([blob_row(*call) | {"usage_details": json.dumps({"input": 9, "output": 1})} for call in CALLS])
+    buffer = io.BytesIO()
+    rows.with_columns(**columns).write_parquet(buffer)
+    return write(tmp_path / "calls.parquet", buffer.getvalue())
+
+
+def test_durations_of_a_parquet_file_are_not_looked_at(tmp_path):
+    path = parquet_with(tmp_path, latency=pl.lit(-(2**63), pl.Int64).cast(pl.Duration("ms")))
+    assert load_workload(path).num_requests == 3
+
+
+def test_a_time_that_no_calendar_has_is_refused(tmp_path):
+    path = parquet_with(tmp_path, start_time=pl.lit(2**62, pl.Int64).cast(pl.Datetime("us")))
+    with pytest.raises(InputError, match="beyond what a calendar holds"):
+        load_workload(path)
+
+
 def test_a_key_of_usage_that_only_late_rows_have_is_not_lost(tmp_path):
     early = [ui_row(f"e{n}", 1, 10, 0, 1) | {"usageDetails": {"input": 10, "output": 1}} for n in range(1500)]
     late = ui_row("late", 9, 10, 90, 1)

@@ -70,9 +70,11 @@ def test_a_rate_limit_is_waited_for_as_long_as_it_says(langfuse, read, make_call
         (429, {"Retry-After": "17", "X-RateLimit-Limit": "30"}, b'{"message": "Rate limit exceeded"}'),
         (429, {"Retry-After": "Sun, 08 Nov 2026 00:15:42 GMT"}, b""),
         (429, {}, b""),
+        (429, {"Retry-After": "nan"}, b""),
+        (429, {"Retry-After": "Sun, 08 Nov 2026 00:15:99999999999999999999 GMT"}, b""),
     ]
     assert read().num_requests == 1
-    assert read.waits_s == [17, 42, 10]
+    assert read.waits_s == [17, 42, 10, 10, 10]
     assert read.notes[0] == "rate limit, waiting 17 s"
 
 
@@ -88,6 +90,13 @@ def test_a_server_that_stays_down_is_an_error_after_some_tries(langfuse, read):
     with pytest.raises(SystemFailure, match="answers 503, 9 times in a row"):
         read()
     assert read.waits_s == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_server_that_is_replaced_meanwhile_is_asked_again(langfuse, read, make_call):
+    langfuse.rows = [make_call(1, USAGE)]
+    langfuse.moods = [(200, {}, b'{"data": [], "meta": {}}'), (404, {}, b'{"message": "Not Found"}')]
+    assert read().num_requests == 1
+    assert read.notes == ["its observations are gone: Not Found; asking for less"]
 
 
 def test_answers_that_are_cut_off_are_asked_for_again(langfuse, read, make_call):
@@ -175,6 +184,46 @@ def test_a_torn_journal_counts_as_far_as_it_can_be_read(langfuse, read, make_cal
     path.write_text(path.read_text()[:cut])
     langfuse.rows = [make_call(86400 * day + 60, USAGE) for day in range(1, 7)]
     assert read().num_requests == 6
+
+
+SOUND = ["a", "m", 1_793_500_000_000_000, None, None, 9, 0, 5, ""]
+"""What a journal keeps of a call, in the order of `Observation`."""
+
+
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [(0, []), (1, None), (2, float("nan")), (2, 10**19), (3, "1"), (4, True), (5, -1), (5, 0), (6, 0.5), (8, 0)],
+)
+def test_a_journal_that_somebody_else_wrote_counts_as_far_as_it_is_sound(langfuse, read, make_call, position, value):
+    path = journal_of(read, langfuse)
+    call = [*SOUND]
+    call[position] = value
+    langfuse.rows = [make_call(86400 * day + 60, USAGE) for day in range(1, 7)]
+    head, part, *_ = path.read_text().splitlines()
+    until_ms = json.loads(part)["until_ms"]
+    foreign = {"until_ms": until_ms + 86_400_000, "observations": [call]}
+    path.write_text("\n".join([head, part, json.dumps(foreign)]))
+    assert read().num_requests == 6
+
+
+@pytest.mark.parametrize(
+    "change", [{"begun_ms": float("inf")}, {"window": [5, 1]}, {"window": [0, 10**18]}, {"window": [None, 1]}]
+)
+def test_a_journal_with_a_head_that_makes_no_sense_is_begun_again(langfuse, read, make_call, change):
+    path = journal_of(read, langfuse)
+    head, _, rest = path.read_text().partition("\n")
+    path.write_text(json.dumps(json.loads(head) | change) + "\n" + rest)
+    langfuse.rows = [make_call(60, USAGE)]
+    assert read().num_requests == 1
+
+
+@pytest.mark.parametrize("until_ms", [float("inf"), 10**18, 0])
+def test_a_part_that_ends_outside_the_window_does_not_count(langfuse, read, make_call, until_ms):
+    path = journal_of(read, langfuse)
+    head, _, _ = path.read_text().partition("\n")
+    path.write_text(head + "\n" + json.dumps({"until_ms": until_ms, "observations": [SOUND]}))
+    langfuse.rows = [make_call(60, USAGE)]
+    assert read().num_requests == 1
 
 
 def test_another_question_does_not_go_on_with_this_ones_journal(langfuse, read, make_call):

@@ -50,8 +50,11 @@ UNUSABLE = {
     "usage not in tokens": [{"usage": {"input": 9, "output": 9, "unit": "CHARACTERS"}}],
     "usage not a number": [{"usageDetails": {"input": "many"}}, {"usageDetails": {"input": True}}],
     "usage not whole": [{"usageDetails": {"input": 1.5, "output": 1}}],
-    "usage negative": [{"usageDetails": {"input": -1, "output": 1}}],
-    "usage over 10 million": [{"usageDetails": {"input": 10**8, "output": 1}}],
+    "usage negative": [{"usageDetails": {"input": -1, "output": 1}}, {"usageDetails": {"input": -(10**400)}}],
+    "usage over 10 million": [
+        {"usageDetails": {"input": 10**8, "output": 1}},
+        {"usageDetails": {"input": 10**400, "output": 1}},
+    ],
     "usage unreadable": [{"usageDetails": "{broken"}],
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -122,12 +123,14 @@ class Connection:
         if retry_after is None:
             return _UNSAID_WAIT_S
         try:
-            return max(float(retry_after), 0.0)
+            seconds = float(retry_after)
         except ValueError:
             pass
+        else:
+            return _UNSAID_WAIT_S if math.isnan(seconds) else max(seconds, 0.0)
         try:
             return max((parsedate_to_datetime(retry_after) - self._now()).total_seconds(), 0.0)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return _UNSAID_WAIT_S
 
 

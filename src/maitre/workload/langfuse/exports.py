@@ -22,6 +22,7 @@ from maitre.files import decode_text, parse_json, read_content
 from maitre.workload.langfuse.observation import read_observation
 from maitre.workload.langfuse.requests import build_workload
 from maitre.workload.langfuse.selection import Selection, generations, is_inside
+from maitre.workload.tables import PARQUET, PARQUET_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from maitre.records import Workload
     from maitre.workload.langfuse.observation import Observation
 
-_PARQUET = b"PAR1"
 _TYPES = frozenset(
     "GENERATION SPAN EVENT AGENT TOOL CHAIN RETRIEVER EVALUATOR EMBEDDING GUARDRAIL".split()  # noqa: SIM905
 )
@@ -46,10 +46,10 @@ _START = re.compile(r'\s*(?:\{\s*"data"\s*:\s*)?(?:\[\s*)?(?=\{)')
 
 def looks_like_export(content: bytes) -> bool:
     """Whether a file holds Langfuse observations, by the names of its columns and the type of its first row."""
-    if content.startswith(_PARQUET):
+    if content.startswith(PARQUET):
         try:
             return _has_names(pl.read_parquet_schema(io.BytesIO(content)))
-        except (pl.exceptions.PolarsError, OSError):
+        except PARQUET_ERRORS:
             return False
     head = content[:_HEAD_BYTES].decode("utf-8-sig", "replace")
     if start := _START.match(head):
@@ -132,7 +132,7 @@ def _told(selection: Selection) -> str:
 
 
 def _rows(content: bytes, source: str) -> Iterator[dict[str, Any]]:
-    if content.startswith(_PARQUET):
+    if content.startswith(PARQUET):
         return _table_rows(content, source, is_parquet=True)
     text = decode_text(content, source)
     if not text.lstrip().startswith(("{", "[")):
@@ -150,10 +150,18 @@ def _table_rows(content: bytes, source: str, *, is_parquet: bool) -> Iterator[di
             header = pl.read_csv(io.BytesIO(content), infer_schema=False, n_rows=0)
             names = [name for name in header.columns if name not in _TEXTS]
             frame = pl.read_csv(io.BytesIO(content), infer_schema=False, columns=names)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except PARQUET_ERRORS as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{source}: broken or truncated ({reason})", "export it again") from None
-    return frame.iter_rows(named=True)
+    return _dicts(frame, source)
+
+
+def _dicts(frame: pl.DataFrame, source: str) -> Iterator[dict[str, Any]]:
+    """The rows without durations, which no observation has."""
+    try:
+        yield from frame.drop(pl.selectors.duration()).iter_rows(named=True)
+    except (OverflowError, ValueError, pl.exceptions.PanicException):
+        raise InputError(f"{source}: a time or a duration beyond what a calendar holds", "export it again") from None
 
 
 def _json_rows(text: str, source: str) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _SCHEMA = "maitre-langfuse-journal-1"
 _MAX_AGE_MS = 24 * 3600 * 1000
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The times that a `datetime` knows: years 1 to 9999."""
+_MAX_US = 1000 * _LAST_MS
+_MAX_SUM = 2**40
+"""Tokens of one call, however many keys its usage has."""
 
 
 class Journal:
@@ -76,13 +81,14 @@ class Journal:
     def _resume(self, now_ms: int) -> bool:
         """Take what is there; a torn or foreign file counts as far as it can be read, and loses the rest."""
         lines, begun_ms, window = [], -1, self.window
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
             lines = self._path.read_text("utf-8").splitlines()
             header = json.loads(lines[0])
             if header["schema_version"] == _SCHEMA:
-                begun_ms, window = int(header["begun_ms"]), Window(*header["window"])
+                begun_ms, window = int(header["begun_ms"]), Window(*map(int, header["window"]))
         num_lines = 0
-        if begun_ms >= 0 and 0 <= now_ms - begun_ms < _MAX_AGE_MS:
+        is_window = _FIRST_MS <= window.since_ms < window.until_ms <= _LAST_MS
+        if begun_ms >= 0 and 0 <= now_ms - begun_ms < _MAX_AGE_MS and is_window:
             self._begun_ms, self.window, self.done_until_ms = begun_ms, window, window.since_ms
             num_lines = 1 + self._take(lines[1:])
         if num_lines < 2:
@@ -98,11 +104,26 @@ class Journal:
             try:
                 record = json.loads(line)
                 observations = [Observation(*values) for values in record["observations"]]
-                self.done_until_ms = int(record["until_ms"])
-            except (ValueError, LookupError, TypeError):
+                until_ms = int(record["until_ms"])
+            except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 return number
+            if not (self.done_until_ms < until_ms <= self.window.until_ms and all(map(_is_sound, observations))):
+                return number
+            self.done_until_ms = until_ms
             self.observations += observations
         return len(lines)
+
+
+def _is_sound(call: Observation) -> bool:
+    """Whether every value is what `read_observation` gives; whoever else wrote the file may have put in anything."""
+    times_us, counts = (call.start_us, call.end_us), (call.prompt_tokens, call.cached_tokens, call.output_tokens)
+    return (
+        all(isinstance(text, str) for text in (call.id, call.model, call.reason))
+        and all(time_us is None or (type(time_us) is int and abs(time_us) < _MAX_US) for time_us in times_us)
+        and (call.ttft_s is None or (isinstance(call.ttft_s, float) and 0 <= call.ttft_s < _MAX_US))
+        and all(type(count) is int and 0 <= count < _MAX_SUM for count in counts)
+        and (call.prompt_tokens > 0 or call.reason != "")
+    )
 
 
 def journal_path(environ: Mapping[str, str], question: Mapping[str, Any]) -> Path:

@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 
 from maitre.errors import UsageError
-from maitre.workload.langfuse.connection import TIMEOUT_S, Connection, Overloaded, Pause
+from maitre.workload.langfuse.connection import TIMEOUT_S, Connection, NotServed, Overloaded, Pause
 from maitre.workload.langfuse.journal import Journal, journal_path
 from maitre.workload.langfuse.pages import ObservationsApi, choose_api
 from maitre.workload.langfuse.progress import FetchProgress, OnProgress
@@ -107,7 +107,10 @@ class _Reader:
             api = await self._choose(connection, patience)
 
             async def read(part: Window) -> tuple[list[Observation], int]:
-                return await api.read(part, lambda num_rows: self._tell("", num_rows))
+                try:
+                    return await api.read(part, lambda num_rows: self._tell("", num_rows))
+                except NotServed as error:  # it was there a moment ago: a server that is being replaced
+                    raise Overloaded(f"its observations are gone{error}") from None
 
             async for part, observations in read_windows(read, self._journal.rest, patience):
                 self._journal.add(part, observations)

@@ -87,6 +87,8 @@ def _count(value: Any) -> int:
         number = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
         raise UnusableUsageError("usage not a number") from None
+    except OverflowError:  # a whole number of more than 308 digits
+        raise UnusableUsageError("usage over 10 million" if value > 0 else "usage negative") from None
     if not number <= MAX_TOKENS:
         raise UnusableUsageError("usage over 10 million" if number > MAX_TOKENS else "usage not a number")
     if number < 0 or not number.is_integer():
