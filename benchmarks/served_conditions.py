@@ -127,7 +127,8 @@ async def record(condition: Condition, run: int, dials: DialDirectory, port: int
     """One condition: turn the dials, load, save a scrape a second, and wait until the server is empty."""
     url = f"http://127.0.0.1:{port}"
     dials.turn(run, condition.cell, num_gpu_blocks=condition.num_gpu_blocks)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session:
+    unlimited = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600), connector=unlimited) as session:
         async with session.get(f"{url}/v1/models") as answer:
             model = (await answer.json())["data"][0]["id"]
         load = asyncio.create_task(send(condition, session, f"{url}/v1/completions", model, run, dials))

@@ -15,7 +15,7 @@ WAITING = ("vllm:num_requests_waiting",)
 SWAPPED = ("vllm:num_requests_swapped",)
 KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 AT_LIMIT = 0.95
-"""A limit binds from this share of it on: a slot that came free is filled a step later, and a sample may fall between."""
+"""A limit binds from this share of it on: a slot that came free is filled a step later, and samples fall between."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

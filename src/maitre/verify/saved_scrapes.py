@@ -21,11 +21,12 @@ from maitre.vllm.startup_log_lines import text_lines
 MAX_BYTES = 2**30
 """Of one source, unpacked."""
 MAX_SCRAPE_BYTES = 2**26
-"""Of one scrape, of what is vLLM's in it, or of one answer of an API. A scrape of vLLM has a few hundred kilobytes."""
+"""Of one scrape, or of one answer of an API. A scrape of vLLM has a few hundred kilobytes."""
 
 _HEAD_BYTES = 4096
 _HTML = re.compile(rb"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
 _ANSWER = re.compile(rb'\s*(?:\xef\xbb\xbf)?\s*\{\s*"(?:status|data|isPartial)"\s*:')
+_MAY_BE_TIME = re.compile(r"\d\d:\d\d|1\d{9}")
 _HINT = "give what http://HOST:PORT/metrics of the vLLM server answers; it has nothing with --disable-log-stats"
 
 
@@ -85,9 +86,10 @@ def _in_text(name: str, chunks: Iterable[bytes], prefixes: Sequence[str]) -> Ite
         if head:
             lines.append(line)
             seen.add(head)
-            size += len(line)
+        size += len(line)
         if size > MAX_SCRAPE_BYTES:
-            raise InputError(f"{name}: one scrape is larger than {MAX_SCRAPE_BYTES // 2**20} MiB", _HINT)
+            what = "one scrape is larger than" if lines else "nothing of vLLM's in"
+            raise InputError(f"{name}: {what} {MAX_SCRAPE_BYTES // 2**20} MiB", _HINT)
     yield from _one(lines, time_s, prefixes)
 
 
@@ -98,9 +100,9 @@ def _series_text(line: str) -> str:
 
 def _time_between(line: str) -> float | None:
     """The time that a line between scrapes gives; what belongs to a scrape gives none."""
-    if line.startswith(("# HELP", "# TYPE", "# UNIT", "# EOF")) or parse_sample(line) is not None:
+    if not _MAY_BE_TIME.search(line, 0, 256) or line.startswith(("# HELP", "# TYPE", "# UNIT", "# EOF")):
         return None
-    return time_in_line(line)
+    return time_in_line(line) if parse_sample(line) is None else None
 
 
 def _one(lines: Sequence[str], time_s: float, prefixes: Sequence[str]) -> Iterator[Scrape]:

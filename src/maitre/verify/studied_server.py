@@ -8,7 +8,7 @@ from pathlib import Path
 
 from maitre.calibration import Calibration, calibration_for, fit_step_time
 from maitre.errors import InputError, UnsupportedError, UsageError
-from maitre.files import read_json
+from maitre.files import read_text
 from maitre.gpus import find_gpu
 from maitre.kv_budget import kv_bytes_per_token
 from maitre.models import load_model
@@ -18,6 +18,7 @@ from maitre.study import StudyDirectory
 from maitre.trial.rate_surface import nearest
 from maitre.trial.replay_check import recorded_prior
 from maitre.verify.steady_traffic import KnownServer
+from maitre.workload.store import parse_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,16 @@ def read_study(path: Path, deployed: Cell | None = None, num_gpu_blocks: int | N
     pools = _pools(study, recording and recording[0])
     return StudiedServer(
         study=study,
-        workload=Workload.model_validate(read_json(path / "workload.json")),
+        workload=_workload(path / "workload.json"),
         known=KnownServer(study.server.at(cell), calibration, _pool_at(pools, cell, num_gpu_blocks, path)),
     )
+
+
+def _workload(path: Path) -> Workload:
+    workload = parse_stored(read_text(path), str(path))
+    if workload is None:
+        raise InputError(f"{path}: not the workload of a study", "name the directory of a study with --study")
+    return workload
 
 
 def _by_name(study: Study, path: Path) -> Calibration:

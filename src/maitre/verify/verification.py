@@ -32,7 +32,7 @@ class Verification(Record):
     observed: Observed
     deployment: Deployment
     turn: SimulatedTurn | None = None
-    """What the simulator expects of the turn that is proposed; None without a turn, or without a model of the server."""
+    """What the simulator expects of the proposed turn; None without a turn, or without a model of the server."""
     notes: tuple[str, ...] = ()
     """What was lost or left out while reading."""
 

@@ -74,7 +74,7 @@ def _slots(evidence: Evidence, queue: EngineGauges, limit: int | None) -> Findin
         f"{percent(usage)} full{room}",
         remedy="raise --max-num-seqs, twice at a time, and --max-num-batched-tokens where it is below four times that",
         remedy_code="raise-max-num-seqs",
-        evidence=_numbers(queue),
+        evidence=(*_numbers(queue), *_guessed(evidence, limit)),
         against=_preempting(evidence),
     )
 
@@ -219,6 +219,13 @@ def _numbers(queue: EngineGauges) -> tuple[str, ...]:
     means = [f"{name} {float(np.nanmean(values)):.1f}" for name, values in named if np.isfinite(values).any()]
     usage = [f"KV usage {percent(_kv_mean(queue))}"] if np.isfinite(queue.kv_usage).any() else []
     return (f"while requests wait: {', '.join([*means, *usage])}",)
+
+
+def _guessed(evidence: Evidence, limit: int | None) -> tuple[str, ...]:
+    """Say so when max_num_seqs is not known but seen."""
+    if evidence.deployment.seqs_limit is not None:
+        return ()
+    return (f"max_num_seqs is not named: {limit} is where running stops while others wait",)
 
 
 def _preempting(evidence: Evidence) -> tuple[str, ...]:
