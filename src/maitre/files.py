@@ -31,7 +31,7 @@ def read_bytes(path: Path, max_bytes: int | None = None) -> bytes:
         with path.open("rb") as file:
             _check_size(os.fstat(file.fileno()).st_size, str(path), max_bytes)
             content = file.read(-1 if max_bytes is None else max_bytes + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # a name with a null byte
         raise InputError(f"{path}: no such file", "check the path") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a directory, a file was expected", "name the file inside it") from None

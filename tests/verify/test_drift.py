@@ -215,6 +215,14 @@ def test_no_study(tmp_path):
         read_study(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["", "{}", '{"schema_version": "maitre-workload-1"}'])
+def test_a_study_whose_workload_is_broken(tmp_path, content):
+    a_study(tmp_path)
+    (tmp_path / "study/workload.json").write_text(content, "utf-8")
+    with pytest.raises(InputError, match="workload.json"):
+        read_study(tmp_path / "study")
+
+
 def test_requests_that_no_longer_fit_the_pool(studied):
     huge = bucketed(np.full(50, 20_000))
     traffic = ObservedTraffic(huge, bucketed(np.full(50, 10)), 1.0, 1.0, 5.0)

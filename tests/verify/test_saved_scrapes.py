@@ -186,6 +186,12 @@ def test_endless_input_ends_in_an_error(piece, monkeypatch):
         read_dumps([("pipe", endless(piece))])
 
 
+def test_a_long_file_of_something_else_is_given_up_early(monkeypatch):
+    monkeypatch.setattr(saved_scrapes, "MAX_SCRAPE_BYTES", 2**16)
+    with pytest.raises(InputError, match="nothing of vLLM's in"):
+        read(("a.prom", "node_load1 0.5\n" * 10_000))
+
+
 def test_one_endless_scrape_ends_in_an_error(monkeypatch):
     monkeypatch.setattr(saved_scrapes, "MAX_SCRAPE_BYTES", 2**16)
     text = "".join(f'vllm:x{{a="{i}"}} 1\n' for i in range(10_000))

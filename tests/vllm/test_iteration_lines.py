@@ -60,6 +60,12 @@ def test_what_is_computed_again_after_a_preemption_is_counted_as_generation_and_
     assert table.mixes.tolist() == [False, False, True, False, True]
 
 
+def test_runs_of_steps_that_compute_again_are_preemptions_at_least():
+    table = table_of((0, 8, 8), (0, 8, 407), (0, 8, 300), (0, 8, 8), (0, 8, 500), (0, 8, 8), (0, 8, 8))
+    assert table.preemptions_at_least("").tolist() == [0, 1, 1, 1, 2, 2, 2]
+    assert table.preemptions_at_least("1").tolist() == []
+
+
 def test_drafts_of_speculative_decoding_are_not_computed_again():
     table = table_of((0, 8, 32), (0, 8, 32), (0, 7, 28), (64, 8, 31))
     assert table.num_recomputed_tokens.tolist() == [0, 0, 0, 0]

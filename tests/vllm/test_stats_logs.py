@@ -163,7 +163,9 @@ def test_a_real_server_tells_of_its_load_and_of_each_step():
     assert max(sample.stats.num_running for sample in log.samples) == 8
     assert max(sample.stats.num_waiting for sample in log.samples) == 53
     assert max(sample.stats.kv_usage for sample in log.samples) == 1
-    assert not by_name(stats_series(log), "vllm:num_preemptions_total")
+    (preemptions,) = by_name(stats_series(log), "vllm:num_preemptions_total")
+    assert preemptions.labels == {LOWER_BOUND: "true", "engine": "0"}
+    assert 1 < preemptions.values[-1] <= 46
     steps = log.iterations
     assert steps.num_context_tokens.max() <= 512
     assert (steps.num_context_requests + steps.num_generation_requests).max() == 8

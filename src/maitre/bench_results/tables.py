@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import polars as pl
+
 from maitre.bench_results.names import field_of, latency_of, number, setting, setting_of
 from maitre.bench_results.records import Run
 from maitre.bench_results.rows import has_figures, read_row
@@ -27,7 +29,8 @@ def read_table(content: bytes, source: str) -> list[Run]:
         raise InputError(message, "import the benchmarks.json that GuideLLM writes beside it")
     table = open_table(content, source)
     _require_figures(table.names, table.names, source)
-    return read_rows(table.read(table.names).to_dicts(), source)
+    plain = ~(pl.selectors.temporal() | pl.selectors.nested())  # no figure is a time, and some times no calendar has
+    return read_rows(table.read(table.names).select(plain).to_dicts(), source)
 
 
 def read_rows(rows: Sequence[Mapping[str, Any]], source: str) -> list[Run]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maitre.verify.deployment import Deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from maitre.cli.prometheus_options import PrometheusOptions
     from maitre.cli.verify_options import SourceOptions
@@ -39,6 +41,10 @@ class ReadSources:
 
         return bool(contradictory_counters(self.series))
 
+    def without(self, names: Collection[str]) -> ReadSources:
+        """Leave series out that another source has as well."""
+        return replace(self, series=tuple(one for one in self.series if one.name not in names))
+
     def joined(self, other: ReadSources) -> ReadSources:
         """Both together; of what both know of the setting, the first counts."""
         return ReadSources(
@@ -63,11 +69,12 @@ def read_sources(sources: SourceOptions, access: PrometheusOptions) -> ReadSourc
         parts.append(read_window_of(sources, access, sources.since or HOUR, sources.until))
     urls = [place for place in sources.metrics if "://" in place]
     files = [place for place in sources.metrics if "://" not in place]
-    parts += [_scraped(url, sources, access.access()) for url in urls]
+    parts += [_scraped(url, sources, access.access(), _instance(url) if len(urls) > 1 else "") for url in urls]
     if files:
         parts.append(read_saved(files, sources))
     if sources.log is not None:
-        parts.append(_logged(sources.log))
+        logged = _logged(sources.log)
+        parts.append(logged.without(_names(parts)))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.joined(part)
@@ -102,7 +109,7 @@ def read_window_of(sources: SourceOptions, access: PrometheusOptions, since: str
     return ReadSources(client.address, tuple(series), notes=(*notes, *client.remarks))
 
 
-def _scraped(url: str, sources: SourceOptions, access: Access) -> ReadSources:
+def _scraped(url: str, sources: SourceOptions, access: Access, instance: str) -> ReadSources:
     from rich.console import Console
 
     from maitre.units import parse_duration_s
@@ -110,8 +117,8 @@ def _scraped(url: str, sources: SourceOptions, access: Access) -> ReadSources:
 
     duration_s, every_s = parse_duration_s(sources.for_), parse_duration_s(sources.every)
     with Console(stderr=True).status(f"scraping for {sources.for_}"):
-        scraped = scrape_for(url, duration_s, every_s, access, prefixes=sources.prefix)
-    return ReadSources(url, scraped.series, notes=scraped.notes)
+        scraped = scrape_for(url, duration_s, every_s, access, prefixes=sources.prefix, instance=instance)
+    return ReadSources(scraped.source, scraped.series, notes=scraped.notes)
 
 
 def read_saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
@@ -123,13 +130,25 @@ def read_saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
     return ReadSources(", ".join(map(source_name, files)), scraped.series, notes=scraped.notes)
 
 
+def _instance(url: str) -> str:
+    """Host and port, by which several servers are told apart."""
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _names(parts: Sequence[ReadSources]) -> set[str]:
+    return {one.name for part in parts for one in part.series}
+
+
 def _logged(path: str) -> ReadSources:
     from maitre.cli.budget_sources import chunks_of, source_name
     from maitre.verify.deployment import from_startup
     from maitre.verify.evidence import LogFailure
     from maitre.verify.from_log import read_log
 
-    read = read_log(chunks_of(path), source_name(path))
+    until_s = time.time() if path == "-" else Path(path).stat().st_mtime if Path(path).exists() else None
+    read = read_log(chunks_of(path), source_name(path), until_s)
     deployment, failures = NOTHING, read.failures
     if read.startups:
         last = read.startups[-1]

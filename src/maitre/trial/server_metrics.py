@@ -7,7 +7,6 @@ thing the newer one counts. Counters and numbers of requests are summed over eng
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from maitre.errors import SystemFailure
 from maitre.trial.load import LoadResult
 from maitre.trial.probe import get
+from maitre.vllm.metrics_text import CACHE_CONFIG, parse_metrics_text
 
 SCRAPE_S = 1.0
 """Between two looks: an answer takes the server's front end some milliseconds, in which it sends no tokens."""
@@ -28,8 +28,6 @@ SETTLE_S = 5.0
 LATE_S = 2.0
 """How old a gauge may be when it is asked for: the engine's steps set it, and tokens take time to the client."""
 
-_SAMPLE = re.compile(r"^(vllm:[\w:]+?)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SUMS = {
     "num_running": ("vllm:num_requests_running",),
     "num_waiting": ("vllm:num_requests_waiting",),
@@ -40,7 +38,6 @@ _SUMS = {
     "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
 }
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-_CACHE_CONFIG = "vllm:cache_config_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +77,11 @@ def parse_metrics(text: str, time_s: float, wait_s: float = 0.0) -> MetricsSampl
     """
     families: dict[str, list[float]] = {}
     cache_config: dict[str, str] = {}
-    for line in text.splitlines():
-        if not (match := _SAMPLE.match(line)):
-            continue
-        name, labels, value = match.groups()
-        number = _number(value)
-        if name == _CACHE_CONFIG:
-            cache_config = dict(_LABEL.findall(labels or ""))
-        elif number is not None:
-            families.setdefault(name, []).append(number)
+    for sample in parse_metrics_text(text):
+        if sample.name == CACHE_CONFIG:
+            cache_config = dict(sample.labels)
+        elif math.isfinite(sample.value) and sample.value >= 0:
+            families.setdefault(sample.name, []).append(sample.value)
     sums = {field: _first(families, names, sum) for field, names in _SUMS.items()}
     return MetricsSample(time_s, wait_s, kv_usage=_first(families, _KV_USAGE, max), cache_config=cache_config, **sums)
 
@@ -211,11 +204,3 @@ def _first(
 ) -> float | None:
     """The combined value of the first family that is there."""
     return next((combine(families[name]) for name in names if name in families), None)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None

@@ -35,7 +35,7 @@ class Observed(Record):
     preemptions_total: float | None
     """Since the server started; where `is_lower_bound`, at least so many."""
     is_lower_bound: bool
-    """The preemptions are read from warnings, of which V0 logs every 50th."""
+    """The preemptions are read from a log: V0's warnings, of every 50th, or steps that compute something again."""
     itl_family: str | None
     """Where inter-token latencies are read."""
     num_gpu_blocks: int | None

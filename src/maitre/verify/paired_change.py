@@ -30,8 +30,9 @@ LEAST_PAIRS = 5
 """Below, no interval is worth the name."""
 CAUTION = 1.5
 """Standard errors that are added to a correlation."""
-LEAST_SIZE = 2.0
-"""Independent sub-windows of a side at least: a series shorter than its memory does not show its scatter."""
+LEAST_SIZE, LEAST_PART = 2.0, 1 / 8
+"""Independent sub-windows of a side at least, and as a part of all: beyond r = 0.78, a short series shows neither its
+scatter nor its memory."""
 HOLD = 0.1
 """Weight that holds the slope towards 0, in sub-windows that are one caliper away from the mean."""
 
@@ -109,7 +110,7 @@ def _fitted(designs: Sequence[FloatArray], figures: Sequence[FloatArray]) -> _Mo
 
 
 def _independent_share(residuals: Sequence[FloatArray]) -> float:
-    """(1 - r) / (1 + r), with an r on the safe side from both sides together; LEAST_SIZE of a side at least."""
+    """(1 - r) / (1 + r), with an r on the safe side from both sides together."""
     power = sum(float(left @ left) for left in residuals)
     product = sum(float(left[1:] @ left[:-1]) for left in residuals)
     seen = product / power if power > 0 else 0.0
@@ -117,7 +118,7 @@ def _independent_share(residuals: Sequence[FloatArray]) -> float:
     unbiased = seen + (1 + 3 * seen) * len(residuals) / num
     error = np.sqrt((1 - min(max(unbiased, 0.0), 1.0) ** 2) / num)
     correlation = min(max(unbiased + CAUTION * float(error), 0.0), 1.0)
-    return max((1 - correlation) / (1 + correlation), LEAST_SIZE * len(residuals) / num)
+    return max((1 - correlation) / (1 + correlation), LEAST_SIZE * len(residuals) / num, LEAST_PART)
 
 
 def _centred(values: FloatArray) -> FloatArray:

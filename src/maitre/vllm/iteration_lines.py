@@ -75,6 +75,15 @@ class IterationTable:
         decodes = self.num_generation_requests > 0
         return np.zeros_like(more) if decodes.any() and np.median(more[decodes]) > 0 else more
 
+    def preemptions_at_least(self, engine: str) -> IntArray:
+        """Preemptions of an engine so far, at each of its steps, shape (m,): runs of steps that compute tokens again.
+
+        More where several requests are computed again in a row, and where the prefix cache still has what they lost.
+        """
+        again = self.num_recomputed_tokens[self.engine == engine] > 0
+        begins: NDArray[np.bool_] = again & ~np.concatenate([[False], again[:-1]])
+        return np.cumsum(begins, dtype=np.int64)
+
     @property
     def num_prefill_tokens(self) -> IntArray:
         """Tokens of prompts and of what is computed again, shape (n,)."""

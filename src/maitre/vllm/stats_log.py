@@ -16,7 +16,7 @@ from maitre.vllm.startup_log_lines import read_line, text_lines
 from maitre.vllm.stats_lines import StatsLine, parse_stats, parse_v0_hit_rate, parse_v0_preemptions, split_stats
 
 LOWER_BOUND = "lower_bound"
-"""The label of a preemption counter that was read from V0's warnings: every 50th is logged."""
+"""The label of a preemption counter that was read from V0's warnings, of which every 50th is logged, or from steps."""
 AGGREGATED = "aggregated_engines"
 """The label of series that sum up several engines in the log itself: how many. Their KV usage is the mean."""
 
@@ -119,8 +119,9 @@ def stats_series(log: StatsLog) -> list[MetricSeries]:
     """The samples as series, one for each family, place and engine.
 
     KV usage is under today's name and throughputs under V0's gauges, whatever the version. Preemptions are cumulated
-    from the first sample on, with those of the interval before it; without a word of them there is no such series,
-    since a log without one does not say that there were none.
+    from the first sample on, with those of the interval before it. Without a word of them they are counted by the steps
+    that compute something again, as a lower bound; where that shows none there is no such series, since such a log does
+    not say that there were none.
     """
     series: list[MetricSeries] = []
     for labels, samples in _grouped(log.samples):
@@ -139,7 +140,18 @@ def stats_series(log: StatsLog) -> list[MetricSeries]:
         warned = [row for row in log.preemptions if row.place == place]
         labels = _place_label(place) | {LOWER_BOUND: "true"}
         series += _series("vllm:num_preemptions_total", labels, *_columns(warned))
+    if not any(one.name == "vllm:num_preemptions_total" for one in series):
+        series += _preemptions_by_steps(log.iterations)
     return series
+
+
+def _preemptions_by_steps(steps: IterationTable) -> Iterator[MetricSeries]:
+    """One series for each engine that computes something again; no series where nothing shows."""
+    for engine in dict.fromkeys(map(str, steps.engine)):
+        counts = steps.preemptions_at_least(engine)
+        if counts[-1] > 0:
+            labels = {LOWER_BOUND: "true"} | ({"engine": engine} if engine else {})
+            yield from _series("vllm:num_preemptions_total", labels, steps.time_s[steps.engine == engine], [*counts])
 
 
 def _in_line(text: str) -> Iterator[_Found]:

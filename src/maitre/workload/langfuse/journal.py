@@ -19,7 +19,7 @@ from maitre.workload.langfuse.observation import Observation
 from maitre.workload.langfuse.selection import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _SCHEMA = "maitre-langfuse-journal-1"
 _MAX_AGE_MS = 24 * 3600 * 1000
@@ -103,26 +103,27 @@ class Journal:
         for number, line in enumerate(lines):
             try:
                 record = json.loads(line)
-                observations = [Observation(*values) for values in record["observations"]]
-                until_ms = int(record["until_ms"])
+                until_ms, rows = int(record["until_ms"]), list(record["observations"])
+                is_sound = all(map(_is_sound, rows)) and self.done_until_ms < until_ms <= self.window.until_ms
             except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
                 return number
-            if not (self.done_until_ms < until_ms <= self.window.until_ms and all(map(_is_sound, observations))):
+            if not is_sound:
                 return number
             self.done_until_ms = until_ms
-            self.observations += observations
+            self.observations += [Observation(*values) for values in rows]
         return len(lines)
 
 
-def _is_sound(call: Observation) -> bool:
-    """Whether every value is what `read_observation` gives; whoever else wrote the file may have put in anything."""
-    times_us, counts = (call.start_us, call.end_us), (call.prompt_tokens, call.cached_tokens, call.output_tokens)
+def _is_sound(values: Sequence[Any]) -> bool:
+    """Whether these are values that `read_observation` gives; whoever else wrote the file may have put in anything."""
+    call_id, model, start_us, end_us, ttft_s, prompt_tokens, cached_tokens, output_tokens, reason = values
+    counts = (prompt_tokens, cached_tokens, output_tokens)
     return (
-        all(isinstance(text, str) for text in (call.id, call.model, call.reason))
-        and all(time_us is None or (type(time_us) is int and abs(time_us) < _MAX_US) for time_us in times_us)
-        and (call.ttft_s is None or (isinstance(call.ttft_s, float) and 0 <= call.ttft_s < _MAX_US))
+        all(isinstance(text, str) for text in (call_id, model, reason))
+        and all(time_us is None or (type(time_us) is int and abs(time_us) < _MAX_US) for time_us in (start_us, end_us))
+        and (ttft_s is None or (isinstance(ttft_s, float) and 0 <= ttft_s < _MAX_US))
         and all(type(count) is int and 0 <= count < _MAX_SUM for count in counts)
-        and (call.prompt_tokens > 0 or call.reason != "")
+        and (prompt_tokens > 0 or reason != "")
     )
 
 
