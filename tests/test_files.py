@@ -25,6 +25,8 @@ def test_an_empty_file_is_refused(tmp_path, content):
 def test_a_missing_file_and_a_directory_are_refused(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such file"):
         read_bytes(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="no such file"):
+        read_bytes(tmp_path / "null\0byte")
     with pytest.raises(InputError, match="is a directory, a file was expected"):
         read_bytes(tmp_path)
 

@@ -56,6 +56,13 @@ def test_parquet_and_gzip(load):
     assert load(gzip.compress(b"max_num_seqs,rps\n64,1.5\n"))[0].max_num_seqs == 64
 
 
+def test_times_that_no_calendar_has_do_not_matter(load):
+    buffer = io.BytesIO()
+    times = {"took": pl.lit(-(2**63), pl.Int64).cast(pl.Duration("ms")), "at": pl.lit(2**62).cast(pl.Datetime("us"))}
+    pl.DataFrame({"max_num_seqs": [64], "requests_per_s": [1.5]}).with_columns(**times).write_parquet(buffer)
+    assert load(buffer.getvalue())[0].requests_per_s == 1.5
+
+
 def test_a_latency_without_a_unit_is_not_used_and_named(load, codes):
     surface = compare(load("max_num_seqs,rps,p95 latency\n64,1.5,2000\n128,1.6,2100\n"))
     assert surface.rows[0].latencies == {}

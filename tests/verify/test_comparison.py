@@ -74,6 +74,21 @@ def test_two_days_of_the_same_server_are_unchanged_and_the_doubt_is_told():
     assert "may have changed by" in compared.reason
 
 
+def test_a_server_whose_speed_wanders_for_hours_is_seldom_called_changed():
+    """Its mean of two hours is off by half of what it wanders; no call may rest on that."""
+    called = [compare_windows(wandering(seed), wandering(seed + 1000)).verdict for seed in range(25)]
+    assert called.count("unchanged") >= 23
+
+
+def wandering(seed, spread=0.03, memory=0.7):
+    rng = np.random.default_rng(seed)
+    shifts = spread * rng.standard_normal(24)
+    for n in range(1, 24):
+        shifts[n] = memory * shifts[n - 1] + np.sqrt(1 - memory**2) * shifts[n]
+    rates = 2 * np.exp(0.05 * rng.standard_normal(24))
+    return [window(300.0 * n, rate=rates[n], slowness=np.exp(shifts[n])) for n in range(24)]
+
+
 def test_latency_that_is_a_third_higher_is_worse_by_that_much():
     compared = compare_windows(side(), side(1e5, seed=1, slowness=1.3))
     assert compared.verdict == "worse"

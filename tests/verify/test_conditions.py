@@ -1,4 +1,4 @@
-"""The simulated servers that `maitre verify` is tried on: their metrics say what their steps did, and labels are true."""
+"""The simulated servers that `maitre verify` is tried on: metrics say what their steps did, and labels are true."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +13,8 @@ from maitre.vllm.metrics_text import parse_metrics_text
 from maitre.workload.synthetic import LengthSpec
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-DRAWN = (
-    "under-used", "client-limited", "seq-capped", "budget-bound", "kv-bound", "bimodal", "restart", "two-scrapes", "idle",
-)  # fmt: skip
 STEADY = ("under-used", "client-limited", "seq-capped", "budget-bound", "kv-bound", "bimodal")
+DRAWN = (*STEADY, "restart", "two-scrapes", "idle")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def growth(condition, name):
 
 @pytest.fixture(scope="module")
 def lone_request(bed):
-    """A prompt of 100 tokens, an answer of 3, and the series scraped each second for ten seconds from the arrival on."""
+    """A prompt of 100 tokens and an answer of 3, scraped each second for ten seconds."""
     host = bed.hosts.find_host("qwen2.5-14b", "h200", Cell(max_num_seqs=8, max_num_batched_tokens=64), 0.9, 2048)
     request = Workload(
         name="one", source="test", prompt_tokens=np.array([100]), output_tokens=np.array([3]),

@@ -219,7 +219,7 @@ def test_no_study(tmp_path):
 def test_a_study_whose_workload_is_broken(tmp_path, content):
     a_study(tmp_path)
     (tmp_path / "study/workload.json").write_text(content, "utf-8")
-    with pytest.raises(InputError, match="workload.json"):
+    with pytest.raises(InputError, match=r"workload\.json"):
         read_study(tmp_path / "study")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from maitre.metric_series import Histogram
@@ -75,7 +75,7 @@ def test_answers_of_one_token_have_no_latency_between_tokens():
     assert "itl_mean_s" not in found.candidates[0].changes
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     prompt=st.lists(st.integers(1, 3000), min_size=1, max_size=6),
     output=st.lists(st.integers(1, 300), min_size=1, max_size=6),
@@ -90,8 +90,8 @@ def test_whatever_comes_the_figures_make_sense(prompt, output, seqs, load, loop)
     capacity_rps = SteadyTraffic(asked, known, 0, loop).figures(cell(seqs, 2048), theta).capacity_rps
     asked = traffic(prompt, output, rate_rps=load * capacity_rps, in_flight=max(1.0, load * seqs))
     found = SteadyTraffic(asked, known, 0, loop).figures(cell(seqs, 2048), theta)
-    assert 0 < found.running <= seqs
-    assert 0 < found.kv_usage <= 1
+    assert 0 < found.running < seqs + 1e-9
+    assert 0 < found.kv_usage < 1 + 1e-9
     assert found.requests_per_s <= max(1.0, 1.01 * found.capacity_rps)
     assert found.preemptions_per_min >= 0
     assert loop != "open" or found.keeps_up == (load < 1)

@@ -21,7 +21,7 @@ sys.modules[spec.name] = served  # dataclasses look their module up
 spec.loader.exec_module(served)
 
 CONFIG = {
-    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128,
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256, "intermediate_size": 512,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1024,
     "max_position_embeddings": 2048, "torch_dtype": "float32", "eos_token_id": 1023,
 }  # fmt: skip
@@ -36,7 +36,7 @@ def cell(seqs, tokens):
 CONDITIONS = [
     served.Condition("seq-capped", cell(2, 1024), 64, 48, clients=24),
     served.Condition("raise-token-budget", cell(64, 64), 900, 8, clients=24),
-    served.Condition("kv-bound", cell(64, 1024), 64, 600, clients=32, num_gpu_blocks=80),
+    served.Condition("kv-bound", cell(64, 1024), 64, 600, clients=32, num_gpu_blocks=60),
     served.Condition("client-limited", cell(64, 1024), 64, 48, clients=6),
 ]
 
@@ -48,7 +48,7 @@ def scrapes(vllm, tmp_path_factory):
     (folder / "config.json").write_text(json.dumps(CONFIG))
     _, dials = fresh_dials(folder / "dials")
     words = [str(vllm), "serve", str(folder), "--load-format", "dummy", "--skip-tokenizer-init", "--enforce-eager"]
-    words += ["--max-model-len", "1024", "--block-size", "16", "--no-enable-prefix-caching", "--port", "8019"]
+    words += ["--max-model-len", "1024", "--block-size", "32", "--no-enable-prefix-caching", "--port", "8019"]
     os.environ.update(VARIABLES)
     server = served.start([*words, *dials.arguments(cell(64, 1024))], dials, folder / "server.log")
 

@@ -96,6 +96,7 @@ def judged(
         read.source,
         failures=read.failures,
         is_contradictory=read.is_contradictory,
+        step_modes=read.step_modes,
         notes=read.notes,
         seed=seed,
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from maitre.metric_series import MetricSeries
     from maitre.prometheus.access import Access
     from maitre.verify.evidence import LogFailure
+    from maitre.verify.modality import Modality
+    from maitre.vllm.iteration_lines import IterationTable
 
 HOUR = "1h"
 """The window of a Prometheus when none is named."""
@@ -32,6 +34,8 @@ class ReadSources:
     series: tuple[MetricSeries, ...] = ()
     deployment: Deployment = NOTHING
     failures: tuple[LogFailure, ...] = ()
+    step_modes: Modality | None = None
+    """Of logged steps."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -52,6 +56,7 @@ class ReadSources:
             series=(*self.series, *other.series),
             deployment=self.deployment.or_else(other.deployment),
             failures=(*self.failures, *other.failures),
+            step_modes=self.step_modes or other.step_modes,
             notes=(*self.notes, *other.notes),
         )
 
@@ -155,4 +160,16 @@ def _logged(path: str) -> ReadSources:
         deployment = from_startup(last)
         if last.failure and not last.is_ready:
             failures = (*failures, LogFailure(last.failure_code or last.failure, last.failure_message or last.failure))
-    return ReadSources(source_name(path), read.series, deployment, failures, read.notes)
+    return ReadSources(source_name(path), read.series, deployment, failures, _step_modes(read.iterations), read.notes)
+
+
+def _step_modes(steps: IterationTable) -> Modality | None:
+    """Whether steps with prompts stall the others; None where too few steps are logged to tell."""
+    from maitre.verify.iteration_modes import modes_from_iterations
+
+    if not len(steps):
+        return None
+    modes = modes_from_iterations(
+        steps.num_prefill_tokens, steps.num_generation_requests, steps.elapsed_s, steps.engine
+    )
+    return None if modes.modality.verdict == "cannot-tell" else modes.modality

@@ -25,6 +25,9 @@ Array = NDArray[np.float64]
 LEAST_ROOM, MOST_ROOM = 1.25, 1.5
 """Observed steps may be longer or shorter than expected by this factor at least, and at most, whatever the calibration
 says of itself. Simulators of the field are off by 13 to 45 % on GPUs that they were not fitted to (modelling notes)."""
+AS_FULL = 1.1
+"""Within this factor of the observed running requests a cell that always has somebody waiting is as full as it can be:
+its preemptions are then part of the latency."""
 SAME_ITL = 1.05
 """Closer than this the scale is not worth a word."""
 RUNNING_ROOM, KV_ROOM, TTFT_ROOM = 1.35, 1.35, 2.0
@@ -134,9 +137,13 @@ def _scale(simulated: SteadyTraffic, coefficients: Array, observed: ObservedFigu
     """Observed over expected inter-token latency at the observed number of running requests."""
     if not observed.itl_mean_s or not observed.running:
         return 1.0, None
-    # a token sees more requests running than there are on average: with independent arrivals, one more
-    crowd = round(observed.running + (simulated.loop == "open"))
-    expected = simulated.at_concurrency(simulated.present, coefficients, max(crowd, 1)).itl_mean_s
+    full = simulated.at_concurrency(simulated.present, coefficients, simulated.present.max_num_seqs)
+    expected = full.itl_mean_s
+    varies = simulated.loop == "open" and simulated.traffic.is_at_rest
+    if varies or full.running > AS_FULL * observed.running:
+        # a token sees more requests running than there are on average: with independent arrivals, one more
+        crowd = max(1, round(observed.running + (simulated.loop == "open")))
+        expected = simulated.at_concurrency(simulated.present, coefficients, crowd).itl_mean_s
     if expected is None:
         return 1.0, None
     scale = observed.itl_mean_s / expected

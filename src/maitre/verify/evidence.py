@@ -37,7 +37,7 @@ class Evidence:
     whole: WindowFigures
     parts: tuple[WindowFigures, ...]
     modality: Modality | None
-    """None where inter-token latencies are not exposed."""
+    """Of logged steps where there are any, else of the histogram; None where neither is there."""
     failures: tuple[LogFailure, ...] = ()
     is_contradictory: bool = False
     """Whether counters run backwards and forwards: several processes answer behind one address."""
@@ -96,6 +96,7 @@ def gather(
     *,
     failures: Sequence[LogFailure] = (),
     is_contradictory: bool = False,
+    step_modes: Modality | None = None,
     seed: int = 0,
 ) -> Evidence:
     """Prepare what is judged.
@@ -105,6 +106,7 @@ def gather(
         deployment: what is known of the setting.
         failures: of the server while it served.
         is_contradictory: whether several processes answer behind one address.
+        step_modes: of logged steps, which show the cause itself; counts before the histogram.
         seed: of the test for more than one mode.
     """
     times = np.concatenate([one.time_s for one in series] or [np.array([])])
@@ -114,8 +116,8 @@ def gather(
     if len(times) and times.max() > times.min():
         length_s = max(LEAST_PART_S, float(times.max() - times.min()) / NUM_PARTS)
         parts = figures_over_time(series, float(times.min()), float(times.max()), length_s)
-    modality = None
-    if whole.itl is not None:
+    modality = step_modes
+    if modality is None and whole.itl is not None:
         shaped = [(part.itl, part.num_steps) for part in parts if part.itl is not None]
         shaped = shaped or [(whole.itl, whole.num_steps)]
         modality = judge_modes([itl for itl, _ in shaped], [steps for _, steps in shaped], seed)

@@ -32,8 +32,8 @@ simulator: a window's running requests vary, the simulator's do not. Assumed."""
 LENGTH_CORRELATION, ARRIVAL_SHAPE = 0.3, 0.5
 """What the metrics do not show, taken otherwise: lengths that go together, and arrivals in bunches whose count varies
 by twice the variance of independent ones (gamma-distributed gaps)."""
-LEAST = {"waiting": 0.05, "preemptions_per_min": 0.1, "kv_usage": 1e-3}
-"""Below these a figure is as good as 0, and has no ratio."""
+LEAST = {"waiting": 0.1, "preemptions_per_min": 1.0, "kv_usage": 1e-3}
+"""Below these a figure of a few minutes is as good as 0: the present one has no ratio, and no interval ends lower."""
 CHANGING = (
     "capacity_rps", "requests_per_s", "output_tokens_per_s", "running", "waiting", "kv_usage", "preemptions_per_min",
     "itl_mean_s", "itl_p50_s", "itl_p99_s", "ttft_mean_s", "ttft_p50_s", "ttft_p95_s",
@@ -209,8 +209,9 @@ def _change(name: str, cell: Cell, present: Cell, tried: Sequence[dict[Cell, Cel
         return None
     known = [other - first for other in others if other is not None]
     spread = 1.96 * sqrt(sum(change**2 for change in known))
-    ratio = getattr(tried[0][cell], name) / getattr(tried[0][present], name)
-    high = ratio * exp(spread) if len(known) == len(others) else None
+    now = getattr(tried[0][present], name)
+    ratio = getattr(tried[0][cell], name) / now
+    high = max(ratio * exp(spread), LEAST.get(name, 0.0) / now) if len(known) == len(others) else None
     return Change(ratio=ratio, low=ratio * exp(-spread), high=high)
 
 

@@ -19,8 +19,8 @@ UNDER_USED = 0.5
 CONSTANT = 0.25
 """Variance of the requests in flight over their mean, at most: it is 1 for independent arrivals (Poisson, M/G/∞), and
 next to nothing for clients that wait for their answers."""
-NORMAL_SPAN = 2.56
-"""Standard deviations between the 10th and the 90th percentile: one odd sample at a start does not count."""
+NORMAL_SPAN = 1.349
+"""Standard deviations between the quartiles: odd samples, when all clients happen to end at once, do not count."""
 FEWEST_CLIENTS = 3
 LIFETIMES = 4
 """A window has to be so many requests long for each in flight, else their number had no time to change."""
@@ -64,7 +64,7 @@ def closed_loop(evidence: Evidence) -> Finding | None:
     finished = evidence.whole.num_requests
     if len(in_flight) < 12 or limit is None or finished is None:
         return None
-    low, middle, high = np.quantile(in_flight, [0.1, 0.5, 0.9])
+    low, middle, high = np.quantile(in_flight, [0.25, 0.5, 0.75])
     if middle < FEWEST_CLIENTS or finished < LIFETIMES * middle or middle >= AT_LIMIT * limit * evidence.num_engines:
         return None
     if ((high - low) / NORMAL_SPAN) ** 2 > CONSTANT * middle:
@@ -77,7 +77,7 @@ def closed_loop(evidence: Evidence) -> Finding | None:
         value=float(middle),
         remedy="give the client more concurrency; the two limits change nothing",
         remedy_code="look-at-the-client",
-        evidence=(f"in flight {low:.0f} to {high:.0f} in 80% of {len(in_flight)} samples",),
+        evidence=(f"in flight {low:.0f} to {high:.0f} in half of {len(in_flight)} samples",),
     )
 
 

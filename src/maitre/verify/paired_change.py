@@ -11,7 +11,7 @@ independent ones at a correlation r between neighbours (Bayley and Hammersley, S
 series shows r too small by about (1 + 3 r) / n (Marriott and Pope, Biometrika 41, 1954), and with a standard error of
 ((1 - r^2) / 2n)^(1/2) over two series; the bias and CAUTION standard errors are added. Two series with r up to 0.7 then
 differ at 5 % in 1 to 5 % of the cases from 12 sub-windows on, in up to 8 % where half of the scatter forgets at once.
-Blocks of a few of some twenty sub-windows would be too short.
+A bootstrap of blocks of 2 to 6 out of 24 sub-windows would be wrong in 26 to 34 % at r = 0.7: all blocks are too short.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from maitre.records import Record
 from maitre.verify.deployment import Deployment, first_known, from_series
 from maitre.verify.diagnosis import judge
 from maitre.verify.evidence import Evidence, LogFailure, gather
+from maitre.verify.modality import Modality
 from maitre.verify.observed import Observed, observed
 from maitre.verify.turn import SimulatedTurn
 from maitre.verify.verdict import Confirmation, Finding, VerdictName
@@ -44,6 +45,7 @@ def verify(
     *,
     failures: Sequence[LogFailure] = (),
     is_contradictory: bool = False,
+    step_modes: Modality | None = None,
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> tuple[Verification, Evidence]:
@@ -55,11 +57,14 @@ def verify(
         source: where they come from, for people.
         failures: of the server while it served.
         is_contradictory: whether several processes answer behind one address.
+        step_modes: whether steps with prompts stall the others, from logged steps.
         notes: what was lost or left out while reading.
         seed: of the test for more than one mode.
     """
     known = first_known([deployment, from_series(series)])
-    evidence = gather(series, known, failures=failures, is_contradictory=is_contradictory, seed=seed)
+    evidence = gather(
+        series, known, failures=failures, is_contradictory=is_contradictory, step_modes=step_modes, seed=seed
+    )
     judgement = judge(evidence)
     times = np.concatenate([one.time_s for one in series] or [np.array([])])
     times = times[np.isfinite(times)]
