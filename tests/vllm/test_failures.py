@@ -242,3 +242,13 @@ def test_json_that_is_no_log_record_is_kept_as_it_is():
         '{"message": 3}',
         "[1]",
     )
+
+
+def test_json_that_is_nested_too_deeply_is_kept_as_it_is():
+    line = '{"a":' * 100_000
+    assert classify(line).last_lines == (line,)
+
+
+def test_of_a_line_without_end_the_beginning_counts():
+    line = f"torch.OutOfMemoryError: CUDA out of memory. {'9' * 100_000}"
+    assert classify(line).code == classify(line[:100]).code

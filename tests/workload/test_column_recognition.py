@@ -70,3 +70,8 @@ def test_a_named_column_that_does_not_exist_suggests_close_ones() -> None:
 def test_one_column_cannot_hold_both_lengths() -> None:
     with pytest.raises(InputError, match="both"):
         chosen("a", "b", prompt="a", output="a")
+
+
+def test_a_name_of_sixty_thousand_characters_is_none_that_is_known():
+    with pytest.raises(InputError, match="no column is recognised"):
+        choose_columns(("[" * 60_000, "output_tokens"), Columns(), "t.csv")

@@ -237,6 +237,7 @@ def _assumptions(
         told.append(
             f"every step lasts {credibility.scale:.2f} times as long as that says: the server shows an inter-token "
             f"latency of {1000 * itl.observed:.3g} ms where {1000 * itl.expected:.3g} ms were expected"
+            + (", and its queue comes to rest" if itl.observed / itl.expected > 1.01 * credibility.scale else "")
         )
     return (*told, credibility.ttft_doubt) if credibility.ttft_doubt else tuple(told)
 

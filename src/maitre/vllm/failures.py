@@ -23,6 +23,8 @@ FailureCode = Literal[
 ]  # fmt: skip
 
 NUM_LAST_LINES = 20
+_MAX_CHARACTERS = 4000
+"""Of a line that is looked at: the time for it grows with the square of them."""
 
 
 class ServerFailure(Record):
@@ -152,7 +154,7 @@ def classify_failure(log_text: str, exit_code: int | None, *, timed_out: bool) -
         timed_out: it was given up waiting for.
     """
     lines = log_lines(log_text)
-    messages = [message_of(line) for line in lines]
+    messages = [message_of(line[:_MAX_CHARACTERS]) for line in lines]
     code, message, remedy = (
         _by_text(messages, _RULES)
         or _by_out_of_memory(messages)

@@ -53,6 +53,8 @@ _UNIT_WORDS: dict[str, TimeUnit] = {
 _UNIT_SUFFIX = re.compile(rf"(?:[\s_(\[-]+|(?<=[a-z])(?=[A-Z]))(?i:({'|'.join(_UNIT_WORDS)}))[)\]]?$")
 
 
+_MAX_NAME = 500
+"""Characters of a name that may be known; the time to look for a unit grows with the square of them."""
 _MAX_SHOWN = 100
 """Characters of a name in a message."""
 
@@ -139,7 +141,7 @@ def choose_columns(names: Sequence[str], asked: Columns, source: str) -> ChosenC
 
 def spelling(name: str) -> str:
     """A column name without its unit, case and separators: `Arrival-Time (ms)` is `arrivaltime`."""
-    return re.sub(r"[^a-z0-9]", "", _UNIT_SUFFIX.sub("", name.strip()).lower())
+    return "" if len(name) > _MAX_NAME else re.sub(r"[^a-z0-9]", "", _UNIT_SUFFIX.sub("", name.strip()).lower())
 
 
 def _recognise_layout(
@@ -187,7 +189,7 @@ def _timed_column(asked: str | None, known: Sequence[str], names: Sequence[str],
 
 
 def _unit_of(name: str) -> TimeUnit | None:
-    match = _UNIT_SUFFIX.search(name.strip())
+    match = _UNIT_SUFFIX.search(name[-_MAX_NAME:].strip())
     return _UNIT_WORDS[match[1].lower()] if match else None
 
 
