@@ -18,7 +18,7 @@ from typing import Any
 
 from maitre.metric_series import MetricSeries, total_increase
 from maitre.prometheus.client import PrometheusClient
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 
 START_S = 1_700_006_400
 """On the border of two of Prometheus' blocks."""

@@ -59,7 +59,7 @@ def cell(seqs: int, tokens: int) -> Cell:
 
 
 CONDITIONS = (
-    Condition("healthy", LARGEST, 600, 200, rate_rps=10, num_gpu_blocks=2000),
+    Condition("kv-tight", LARGEST, 600, 200, rate_rps=10, num_gpu_blocks=2000),
     Condition("seq-capped", cell(8, 8192), 600, 200, rate_rps=10),
     Condition("raise-token-budget", cell(256, 256), 4000, 30, clients=96),
     Condition("kv-bound", LARGEST, 300, 500, clients=96, num_gpu_blocks=1500),

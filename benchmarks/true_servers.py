@@ -15,9 +15,9 @@ from maitre.records import Cell, Workload
 from maitre.simulator.replay import Replay, replay_arrivals, replay_at_once
 from maitre.simulator.rules import SchedulerRules
 from maitre.simulator.surface import ReplayedSurface
-from maitre.verify.credibility import ObservedFigures
-from maitre.verify.observed_traffic import ObservedTraffic
-from maitre.verify.steady_traffic import KnownServer
+from maitre.verify.foresight.credibility import ObservedFigures
+from maitre.verify.foresight.observed_traffic import ObservedTraffic
+from maitre.verify.foresight.steady_traffic import KnownServer
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.metric_series import Histogram
-from maitre.verify.comparison import compare_windows
+from maitre.verify.before_after.comparison import compare_windows
 from maitre.verify.window_figures import WindowFigures
 
 Array = NDArray[np.float64]

@@ -40,7 +40,7 @@ from maitre.metric_series import MetricSeries
 from maitre.prometheus.client import PrometheusClient
 from maitre.records import Cell
 from maitre.verify.deployment import Deployment
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 from maitre.verify.verdict import STAYS
 from maitre.verify.verification import verify
 

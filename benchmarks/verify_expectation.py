@@ -25,9 +25,9 @@ from maitre.gpus import find_gpu
 from maitre.kv_budget import kv_bytes_per_token
 from maitre.models import load_model
 from maitre.records import Cell, ServerConfig, Workload
-from maitre.verify.expectation import Expectations, expect
-from maitre.verify.next_cells import Turn, propose_cells
-from maitre.verify.steady_traffic import KnownServer
+from maitre.verify.foresight.expectation import Expectations, expect
+from maitre.verify.foresight.next_cells import Turn, propose_cells
+from maitre.verify.foresight.steady_traffic import KnownServer
 
 TRAFFIC = {"chat": (150, 300), "rag": (1500, 200), "coding": (800, 500), "summary": (2500, 400), "batch": (4000, 800)}
 """Median prompt and output tokens of the article's five profiles."""

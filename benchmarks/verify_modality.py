@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.metric_series import Histogram
-from maitre.verify.modality import judge_modes
+from maitre.verify.modes.modality import judge_modes
 
 Array = NDArray[np.float64]
 Rng = np.random.Generator

@@ -20,10 +20,10 @@ from maitre.recording import load_recording
 from maitre.records import Cell, ServerConfig, Trial
 from maitre.trial.recorded import RecordedEngine
 from maitre.trial.replay_check import recorded_prior
-from maitre.verify.credibility import ObservedFigures
-from maitre.verify.expectation import expect
-from maitre.verify.observed_traffic import ObservedTraffic
-from maitre.verify.steady_traffic import KnownServer
+from maitre.verify.foresight.credibility import ObservedFigures
+from maitre.verify.foresight.expectation import expect
+from maitre.verify.foresight.observed_traffic import ObservedTraffic
+from maitre.verify.foresight.steady_traffic import KnownServer
 
 FURTHEST = 4
 """Each dial is turned by this factor at most."""

@@ -9,8 +9,8 @@ from places import GIVEN, as_file, verb
 from maitre.errors import MaitreError
 from maitre.trial import probe, server_metrics
 from maitre.trial.load import events
-from maitre.verify import from_log
-from maitre.verify import saved_scrapes as saved_scrapes_of
+from maitre.verify.sources import from_log
+from maitre.verify.sources import saved_scrapes as saved_scrapes_of
 from maitre.vllm import metrics_text, startup_log, startup_log_flags
 from maitre.vllm.failures import classify_failure
 

@@ -36,7 +36,7 @@ _LANGFUSE = ("tests/workload/langfuse/*.py", "shared:cases/langfuse*")
 _BENCH = ("tests/bench_results/*.py", "tests/cli/test_import.py", "shared:cases/bench*", "shared:cases/surface*")
 _LOGS = ("tests/vllm/test_startup*.py", "tests/vllm/conftest.py", "tests/cli/test_budget_log.py", "shared:cases/*.log")
 _SCRAPES = ("tests/vllm/test_metric*.py", "tests/trial/test_server_metrics.py", "shared:cases/*.prom")
-_SERVING = ("tests/verify/*.py", "tests/vllm/test_stats*.py", "tests/vllm/test_iter*.py", "shared:cases/*.log")
+_SERVING = ("tests/verify/**/*.py", "tests/vllm/test_stats*.py", "tests/vllm/test_iter*.py", "shared:cases/*.log")
 _MODELS = (
     *("tests/models/*.py", "tests/test_models.py", "tests/kv_budget/*.py", "src/maitre/data/models/*.json"),
     "shared:cases/config*.json",
@@ -97,7 +97,7 @@ TARGETS: dict[str, Fuzzed] = {
     "scrape-printed": Fuzzed(server.budget_metrics, _LINES, (*_SCRAPES, "tests/cli/test_budget_metrics.py")),
     "serving-log": Fuzzed(server.serving_log, _LINES, _SERVING),
     "verify-log": Fuzzed(server.verify_log, _LINES, _SERVING),
-    "saved-scrapes": Fuzzed(server.saved_scrapes, _LINES, (*_SCRAPES, "tests/verify/*.py"), (_SERVED,)),
+    "saved-scrapes": Fuzzed(server.saved_scrapes, _LINES, (*_SCRAPES, "tests/verify/**/*.py"), (_SERVED,)),
     "verify-metrics": Fuzzed(server.verify_metrics, _LINES, _SCRAPES, (_SERVED,)),
     "prometheus": Fuzzed(traffic.prometheus, _JSON, (), (_ANSWERS,)),
     "model-config": Fuzzed(files.model_config, _JSON, _MODELS),

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 from maitre.errors import InputError, SystemFailure
 
 _GZIP = b"\x1f\x8b"
+_ESCAPED = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 
 def read_bytes(path: Path, max_bytes: int | None = None) -> bytes:
@@ -121,10 +125,24 @@ def parse_json(text: str, name: str) -> Any:
         InputError: the JSON is broken or truncated; names line and column.
     """
     try:
-        return json.loads(text)
+        return load_json(text)
     except json.JSONDecodeError as error:
         at_end = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated string")
         what = "the JSON ends too early; the file looks truncated" if at_end else f"not valid JSON ({error.msg})"
         raise InputError(f"{name}, line {error.lineno}, column {error.colno}: {what}", "write the file again") from None
     except (ValueError, RecursionError):
         raise InputError(f"{name}: JSON with a number too long, or nested too deeply", "write the file again") from None
+
+
+def load_json(text: str | bytes) -> Any:
+    """As `json.loads`, but half a character, which JSON can escape and UTF-8 cannot hold, is read as U+FFFD.
+
+    Raises:
+        ValueError: broken JSON (`json.JSONDecodeError`), bytes in another encoding, or a number of too many digits.
+        RecursionError: nested too deeply.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))
+    if "\\ud" in text or "\\uD" in text:
+        text = _ESCAPED.sub(lambda escaped: r"\ufffd" if escaped["half"] else escaped[0], text)
+    return json.loads(text)

@@ -101,8 +101,10 @@ def histogram(
     by_engine: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
     for one in series:
         if one.name == f"{family}_bucket" and (gain := increase(one, start_s, end_s)) is not None:
-            rest = tuple(sorted((key, value) for key, value in one.labels.items() if key != "le"))
-            by_engine.setdefault(rest, {})[float(one.labels["le"])] = gain
+            bound = bucket_bound(one.labels)
+            if bound is not None:
+                rest = tuple(sorted((key, value) for key, value in one.labels.items() if key != "le"))
+                by_engine.setdefault(rest, {})[bound] = gain
     if not by_engine:
         return None
     upper = sorted(set.intersection(*(set(bounds) for bounds in by_engine.values())) | {np.inf})
@@ -110,6 +112,15 @@ def histogram(
     counts = np.maximum(np.diff(np.maximum.accumulate(cumulative), prepend=0.0), 0.0)
     sums = total_increase([one for one in series if one.name == f"{family}_sum"], start_s, end_s)
     return Histogram(np.array(upper), counts, np.nan if sums is None else sums)
+
+
+def bucket_bound(labels: Mapping[str, str]) -> float | None:
+    """The upper bound of a histogram's bucket, by its label `le`; None where it is missing or no number."""
+    try:
+        bound = float(labels["le"])
+    except (KeyError, ValueError):
+        return None
+    return None if np.isnan(bound) else bound
 
 
 def within(series: MetricSeries, start_s: float = -np.inf, end_s: float = np.inf) -> FloatArray:

@@ -23,6 +23,8 @@ RECORDED = [
     for model in ("qwen2.5-7b", "qwen2.5-14b")
     for name, verdict in {
         "seq-capped": "seq-capped",
+        "kv-bound": "kv-bound",
+        "kv-tight": "kv-bound",
         "raise-token-budget": "raise-token-budget",
         "defaults-suffice": "defaults-suffice",
         "client-limited": "client-limited",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maitre.prometheus.client import PrometheusClient
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 
 pytestmark = pytest.mark.prometheus
 

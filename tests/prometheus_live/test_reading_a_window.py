@@ -11,7 +11,7 @@ import pytest
 from maitre.errors import InputError
 from maitre.metric_series import histogram, increase, total_increase
 from maitre.prometheus.client import PrometheusClient
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 
 pytestmark = pytest.mark.prometheus
 

@@ -18,7 +18,7 @@ from maitre.errors import MaitreError
 from maitre.metric_series import histogram, total_increase
 from maitre.prometheus.client import PrometheusClient
 from maitre.trial.probe import probe
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.vllm]
 

@@ -8,7 +8,7 @@ import pytest
 
 from maitre.metric_series import total_increase
 from maitre.prometheus.client import PrometheusClient
-from maitre.verify.from_prometheus import read_window
+from maitre.verify.sources.from_prometheus import read_window
 
 pytestmark = pytest.mark.prometheus
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

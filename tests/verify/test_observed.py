@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from maitre.metric_series import MetricSeries
-from maitre.verify.from_log import read_log
 from maitre.verify.observed import STALE_S, observed
-from maitre.verify.saved_scrapes import read_dumps
+from maitre.verify.sources.from_log import read_log
+from maitre.verify.sources.saved_scrapes import read_dumps
 
 
 def passes(expected, got):

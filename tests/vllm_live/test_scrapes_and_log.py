@@ -15,10 +15,10 @@ from maitre.metric_series import total_increase
 from maitre.trial.command import ServeCommand
 from maitre.trial.registry import ServerRegistry
 from maitre.trial.server import start_server
-from maitre.verify.counter_order import contradictory_counters
-from maitre.verify.from_log import read_log
-from maitre.verify.from_scrapes import scrape_for
 from maitre.verify.observed import observed
+from maitre.verify.sources.counter_order import contradictory_counters
+from maitre.verify.sources.from_log import read_log
+from maitre.verify.sources.from_scrapes import scrape_for
 from maitre.vllm.metric_names import canonical_name
 
 pytestmark = pytest.mark.vllm

@@ -9,7 +9,9 @@ from typing import Any
 
 from maitre.bench_results.names import count, nested, number
 from maitre.bench_results.records import Run
+from maitre.errors import InputError
 
+_HEAD_CHARACTERS = 200
 _LATENCIES = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2el"}
 # Their inter-token latency is (latency - TTFT) / (tokens - 1) of each request: what vLLM calls TPOT.
 _STATISTICS = {"avg": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99"}
@@ -39,10 +41,19 @@ def read_aiperf(value: dict[str, Any], source: str) -> Run:
 
 
 def read_aiperf_csv(text: str, source: str) -> list[Run]:
-    """The run of a CSV profile, two tables in one file; none when the text is no such file."""
-    lines = list(csv.reader(io.StringIO(text)))
-    if not lines or lines[0][:2] not in (["Metric", "avg"], ["Metric", "Value"]):
+    """The run of a CSV profile, two tables in one file; none when the text is no such file.
+
+    Raises:
+        InputError: it begins as one, and is no CSV.
+    """
+    head = next(csv.reader(text[:_HEAD_CHARACTERS].splitlines()[:1]), [])
+    if head[:2] not in (["Metric", "avg"], ["Metric", "Value"]):
         return []
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        lines = list(reader)
+    except csv.Error as error:
+        raise InputError(f"{source}, line {reader.line_num}: not CSV ({error})", "export the profile again") from None
     metrics: dict[str, dict[str, Any]] = {}
     header: list[str] = []
     for line in lines:

@@ -17,7 +17,7 @@ from maitre.bench_results.tables import read_markdown, read_rows, read_table
 from maitre.bench_results.vllm_json import is_vllm_json, read_vllm_json
 from maitre.bench_results.vllm_text import read_vllm_text
 from maitre.errors import InputError
-from maitre.files import decode_text, parse_json, read_content
+from maitre.files import decode_text, load_json, parse_json, read_content
 
 _PARQUET = b"PAR1"
 _LOOKS_LIKE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[{\]\"]|-?[\d.]+\s*[,\]]))")
@@ -107,7 +107,7 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
 def _parse(text: str, source: str) -> Any:
     """One JSON value, or the list of the values that stand one a line (`--append-result`, JSONL)."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):
             return parse_json(text, source)

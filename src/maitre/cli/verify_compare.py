@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from maitre.cli.prometheus_options import PrometheusOptions
     from maitre.cli.verify_options import SourceOptions
     from maitre.cli.verify_sources import ReadSources
-    from maitre.verify.comparison import Comparison
+    from maitre.verify.before_after.comparison import Comparison
     from maitre.verify.window_figures import WindowFigures
 
 LEAST_PART_S = 60.0
@@ -22,7 +22,7 @@ def compare(
     sources: SourceOptions, access: PrometheusOptions, before: str, after: str, targets: Sequence[str], *, as_json: bool
 ) -> int:
     """Compare two windows of a Prometheus, or two files of saved scrapes; exit code 0 when nothing became worse."""
-    from maitre.verify.comparison import compare_windows
+    from maitre.verify.before_after.comparison import compare_windows
 
     sides = [_read(sources, access, text) for text in (before, after)]
     parts = _parts(sides)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from maitre.verify.turn import SimulatedTurn
+    from maitre.verify.foresight.turn import SimulatedTurn
     from maitre.verify.verdict import Finding
     from maitre.verify.verification import Verification
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from maitre.metric_series import MetricSeries
     from maitre.prometheus.access import Access
     from maitre.verify.evidence import LogFailure
-    from maitre.verify.modality import Modality
+    from maitre.verify.modes.modality import Modality
     from maitre.vllm.iteration_lines import IterationTable
 
 HOUR = "1h"
@@ -41,7 +41,7 @@ class ReadSources:
     @property
     def is_contradictory(self) -> bool:
         """Whether counters run backwards and forwards: several processes answer behind one address."""
-        from maitre.verify.counter_order import contradictory_counters
+        from maitre.verify.sources.counter_order import contradictory_counters
 
         return bool(contradictory_counters(self.series))
 
@@ -90,7 +90,7 @@ def read_window_of(sources: SourceOptions, access: PrometheusOptions, since: str
     """One window of the Prometheus."""
     from maitre.errors import UsageError
     from maitre.prometheus.client import PrometheusClient
-    from maitre.verify.from_prometheus import read_window
+    from maitre.verify.sources.from_prometheus import read_window
     from maitre.workload.langfuse import Selection
 
     if sources.prometheus is None:
@@ -118,7 +118,7 @@ def _scraped(url: str, sources: SourceOptions, access: Access, instance: str) ->
     from rich.console import Console
 
     from maitre.units import parse_duration_s
-    from maitre.verify.from_scrapes import scrape_for
+    from maitre.verify.sources.from_scrapes import scrape_for
 
     duration_s, every_s = parse_duration_s(sources.for_), parse_duration_s(sources.every)
     with Console(stderr=True).status(f"scraping for {sources.for_}"):
@@ -129,7 +129,7 @@ def _scraped(url: str, sources: SourceOptions, access: Access, instance: str) ->
 def read_saved(files: Sequence[str], sources: SourceOptions) -> ReadSources:
     """Files of saved scrapes."""
     from maitre.cli.budget_sources import chunks_of, source_name
-    from maitre.verify.from_scrapes import read_dumps
+    from maitre.verify.sources.from_scrapes import read_dumps
 
     scraped = read_dumps([(source_name(path), chunks_of(path)) for path in files], sources.prefix)
     return ReadSources(", ".join(map(source_name, files)), scraped.series, notes=scraped.notes)
@@ -150,7 +150,7 @@ def _logged(path: str) -> ReadSources:
     from maitre.cli.budget_sources import chunks_of, source_name
     from maitre.verify.deployment import from_startup
     from maitre.verify.evidence import LogFailure
-    from maitre.verify.from_log import read_log
+    from maitre.verify.sources.from_log import read_log
 
     until_s = time.time() if path == "-" else Path(path).stat().st_mtime if Path(path).exists() else None
     read = read_log(chunks_of(path), source_name(path), until_s)
@@ -165,7 +165,7 @@ def _logged(path: str) -> ReadSources:
 
 def _step_modes(steps: IterationTable) -> Modality | None:
     """Whether steps with prompts stall the others; None where too few steps are logged to tell."""
-    from maitre.verify.iteration_modes import modes_from_iterations
+    from maitre.verify.modes.iteration_modes import modes_from_iterations
 
     if not len(steps):
         return None

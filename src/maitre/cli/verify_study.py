@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from maitre.cli.verify_options import LimitOptions, SourceOptions
     from maitre.records import Cell
     from maitre.verify.deployment import Deployment
-    from maitre.verify.drift import Drift
+    from maitre.verify.foresight.drift import Drift
 
 
 def verify_study(
@@ -30,11 +30,11 @@ def verify_study(
     from maitre.cli.verify import judged
     from maitre.cli.verify_print import print_verification
     from maitre.cli.verify_sources import read_sources
-    from maitre.verify.drift import find_drift
+    from maitre.verify.foresight.drift import find_drift
+    from maitre.verify.foresight.observed_traffic import observed_traffic
+    from maitre.verify.foresight.studied_server import read_study
+    from maitre.verify.foresight.turn import observed_figures
     from maitre.verify.load import total_in_flight
-    from maitre.verify.observed_traffic import observed_traffic
-    from maitre.verify.studied_server import read_study
-    from maitre.verify.turn import observed_figures
     from maitre.verify.verdict import STAYS
 
     answer, evidence = judged(read_sources(sources, access), limits, NO_SERVER, serve_command, seed)

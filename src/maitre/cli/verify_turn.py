@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from maitre.setup import Setup
     from maitre.verify.deployment import Deployment
     from maitre.verify.evidence import Evidence
-    from maitre.verify.turn import SimulatedTurn
+    from maitre.verify.foresight.turn import SimulatedTurn
     from maitre.verify.verification import Verification
 
 
 def expect_turn(answer: Verification, evidence: Evidence, server: ServerOptions, seed: int) -> SimulatedTurn | None:
     """What the verdict's turn would change; None where no dial is turned, or no model and GPU are named."""
-    from maitre.verify.turn import known_server, simulate_turn, turn_for
+    from maitre.verify.foresight.turn import known_server, simulate_turn, turn_for
 
     turn = turn_for(answer.findings[0].remedy_code)
     if turn is None or server.model is None or server.gpu is None:

@@ -99,7 +99,7 @@ class _Kept:
     def add(self, series: Sequence[MetricSeries]) -> tuple[MetricSeries, ...]:
         """All that is kept, with the new samples."""
         from maitre.metric_series import MetricSeries
-        from maitre.verify.same_series import join_pieces
+        from maitre.verify.sources.same_series import join_pieces
 
         newest_s = max((float(one.time_s[-1]) for one in series), default=0.0)
         joined = join_pieces([*self._series, *series])

@@ -31,7 +31,7 @@ def gated_delta_net(fields: Fields) -> Layers:
     state = StateLayers(
         num_layers=1,
         conv_channels=2 * keys + heads * width,
-        conv_steps=fields.count("linear_conv_kernel_dim") - 1,
+        conv_steps=_conv_steps(fields, "linear_conv_kernel_dim"),
         num_heads=heads,
         head_size=width * fields.count("linear_key_head_dim"),
         state_dtype=_state_dtype(fields, "mamba_ssm_dtype"),
@@ -48,7 +48,7 @@ def jamba(fields: Fields) -> Layers:
     state = StateLayers(
         num_layers=1,
         conv_channels=width,
-        conv_steps=fields.count("mamba_d_conv", default=4) - 1,
+        conv_steps=_conv_steps(fields, "mamba_d_conv", default=4),
         conv_keeps_drafts=False,
         num_heads=width,
         head_size=fields.count("mamba_d_state", default=16),
@@ -105,7 +105,7 @@ def short_convolution(fields: Fields) -> Layers:
     state = StateLayers(
         num_layers=1,
         conv_channels=fields.count("conv_dim", "hidden_size"),
-        conv_steps=fields.count("conv_L_cache") - 1,
+        conv_steps=_conv_steps(fields, "conv_L_cache"),
         conv_keeps_drafts=False,
         num_heads=0,
         head_size=0,
@@ -123,7 +123,7 @@ def kimi_linear(fields: Fields) -> Layers:
     state = StateLayers(
         num_layers=num_states,
         conv_channels=3 * heads * width,
-        conv_steps=linear.count("short_conv_kernel_size") - 1,
+        conv_steps=_conv_steps(linear, "short_conv_kernel_size"),
         num_heads=heads,
         head_size=width * width,
         state_dtype="float32",
@@ -146,11 +146,23 @@ def _mamba2(fields: Fields, heads: int, head_dim: int, groups: int, state_size: 
         conv_channels=heads * head_dim,
         conv_groups=groups,
         conv_group_width=2 * state_size,
-        conv_steps=fields.count(kernel) - 1,
+        conv_steps=_conv_steps(fields, kernel),
         num_heads=heads,
         head_size=head_dim * state_size,
         num_checkpoints=1,
     )
+
+
+def _conv_steps(fields: Fields, field: str, default: int | None = None) -> int:
+    """Inputs that a convolution with a kernel of this size remembers.
+
+    Raises:
+        InputError: it is missing without a default, or does not look back.
+    """
+    size = fields.count(field, default=default)
+    if size < 2:
+        raise fields.wrong(field, "a kernel of at least 2")
+    return size - 1
 
 
 def _state_dtype(fields: Fields, field: str) -> str | None:

@@ -171,5 +171,5 @@ def served_cell(base_url: str, api_key: str | None = None) -> Cell | None:
         content = json.loads(answer.body)
         scheduler = content["vllm_config"]["scheduler_config"]
         return Cell.model_validate({name: scheduler[name] for name in ("max_num_seqs", "max_num_batched_tokens")})
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return None

@@ -12,6 +12,7 @@ import urllib.request
 from typing import Any, NamedTuple
 
 from maitre.errors import MaitreError, SystemFailure, UsageError
+from maitre.files import load_json
 from maitre.records import Record
 
 TIMEOUT_S = 5.0
@@ -173,8 +174,8 @@ def _version(answer: Answer) -> str | None:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except ValueError:
+        return load_json(body)
+    except (ValueError, RecursionError):
         return None
 
 

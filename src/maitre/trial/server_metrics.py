@@ -64,7 +64,7 @@ class MetricsSample:
     def num_gpu_blocks(self) -> int | None:
         """The KV pool of one engine, the null block included."""
         text = self.cache_config.get("num_gpu_blocks", "")
-        return int(text) if text.isdecimal() else None
+        return int(text) if text.isdecimal() and len(text) < 16 else None
 
 
 def parse_metrics(text: str, time_s: float, wait_s: float = 0.0) -> MetricsSample:

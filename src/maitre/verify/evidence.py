@@ -10,7 +10,7 @@ import numpy as np
 from maitre.metric_series import FloatArray, MetricSeries, total_increase
 from maitre.verify.deployment import Deployment
 from maitre.verify.engine_gauges import EngineGauges, engine_gauges
-from maitre.verify.modality import Modality, judge_modes
+from maitre.verify.modes.modality import Modality, judge_modes
 from maitre.verify.window_figures import WindowFigures, figures_over_time, window_figures
 
 NUM_PARTS = 24

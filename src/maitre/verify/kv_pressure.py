@@ -40,8 +40,8 @@ def preempting(evidence: Evidence) -> Finding | None:
         message=f"{per_minute(rate)} preemptions: running requests outgrow the KV pool, and what they had computed is "
         "computed again",
         value=rate,
-        remedy="lower --max-num-seqs to what the pool holds, or give it more: --kv-cache-dtype fp8, a higher "
-        "--gpu-memory-utilization, more GPUs",
+        remedy="give the pool more (--kv-cache-dtype fp8, a higher --gpu-memory-utilization, more GPUs), or lower "
+        "--max-num-seqs to what it holds, which may cost some throughput",
         remedy_code="lower-max-num-seqs",
         evidence=(*([f"{each:.2f} preemptions a request"] if each else []), *_usage(evidence), *_fits(evidence)),
     )

@@ -12,9 +12,9 @@ from maitre.records import Record
 from maitre.verify.deployment import Deployment, first_known, from_series
 from maitre.verify.diagnosis import judge
 from maitre.verify.evidence import Evidence, LogFailure, gather
-from maitre.verify.modality import Modality
+from maitre.verify.foresight.turn import SimulatedTurn
+from maitre.verify.modes.modality import Modality
 from maitre.verify.observed import Observed, observed
-from maitre.verify.turn import SimulatedTurn
 from maitre.verify.verdict import Confirmation, Finding, VerdictName
 
 

@@ -52,7 +52,7 @@ _RULES = (
           "no memory for the sampler's warm-up",
           "lower --max-num-seqs below {seqs}, or lower --gpu-memory-utilization"),
     _Rule("free-memory-below-utilization",
-          r"\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\)(?: on startup)? is less than desired [CG]PU memory utilization",
+          r"\((?P<free>\d{1,6}(?:\.\d{1,6})?)/(?P<total>\d{1,6}(?:\.\d{1,6})?) GiB\)(?: on startup)? is less than desired [CG]PU memory utilization",
           "less memory is free than --gpu-memory-utilization asks for",
           "stop what else uses the GPU, or lower --gpu-memory-utilization to {share}"),
     _Rule("no-kv-memory", r"No available memory for the cache blocks|Cannot auto-fit max_model_len: not enough GPU",
@@ -176,10 +176,14 @@ def _by_text(messages: list[str], rules: Sequence[_Rule]) -> tuple[FailureCode, 
             if match := re.search(rule.pattern, line):
                 facts = {key: value for key, value in match.groupdict().items() if value}
                 if "free" in facts:
-                    facts["share"] = f"{math.floor(100 * float(facts['free']) / float(facts['total'])) / 100:.2f}"
+                    facts["share"] = _share(float(facts["free"]), float(facts.get("total", "0")))
                 words = _exception(messages[number:]) if line.startswith("  File ") else line.split(" [type=")[0]
                 return rule.code, _sentence(rule.what.format(**facts), words), rule.remedy.format(**facts)
     return None
+
+
+def _share(free_gib: float, total_gib: float) -> str:
+    return f"{math.floor(100 * free_gib / total_gib) / 100:.2f}" if total_gib else "the share that is free"
 
 
 def _by_out_of_memory(messages: list[str]) -> tuple[FailureCode, str, str] | None:

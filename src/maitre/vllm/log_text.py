@@ -32,7 +32,7 @@ def message_of(line: str) -> str:
 def _json_lines(line: str) -> list[str]:
     """What a JSON log line says: its message and its traceback; the line itself if it is no log record."""
     try:
-        record = json.loads(line)
+        record = load_json(line)
     except (ValueError, RecursionError):
         return [line]
     message = next((record[key] for key in ("message", "msg", "event") if isinstance(record.get(key), str)), None)

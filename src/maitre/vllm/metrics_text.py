@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from maitre.files import load_json
 from maitre.metric_series import PLACES
 from maitre.records import Record
 from maitre.vllm.exposition import parse_sample
@@ -121,7 +122,7 @@ def _text_samples(text: str, prefixes: tuple[str, ...]) -> Iterator[MetricSample
 def _api_samples(text: str, prefixes: tuple[str, ...]) -> Iterator[MetricSample]:
     """The series of an instant query, or the last values of a range query."""
     try:
-        answer = json.loads(text)
+        answer = load_json(text)
         rows = answer["data"]["result"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return

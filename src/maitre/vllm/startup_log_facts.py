@@ -67,6 +67,8 @@ _QUOTES = re.compile(r"Received request|Generated response|Request \S+ details|A
 """Lines that repeat what a user wrote."""
 
 _TEXTS = {"hybrid_manager_disabled", "loads_compiled_graphs"}
+_MAX_VALUE = 10**18
+"""A longer number is none that a server writes."""
 _MAX_CHARACTERS = 4000
 """A line of figures is short; a longer one is something else."""
 
@@ -85,6 +87,8 @@ def memory_facts(message: str) -> Facts:
             for key, text in match.groupdict().items():
                 if text is not None and (value := True if key in _TEXTS else _number(text)) is not None:
                     facts.setdefault(key, value)
+    if not 0 < facts.get("gpu_memory_utilization", 1) <= 1:
+        del facts["gpu_memory_utilization"]
     if "available_kv_bytes" in facts:
         facts["available_kv_gib"] = facts.pop("available_kv_bytes") / 2**30
         facts["device_gib"] = facts.pop("device_bytes") / 2**30
@@ -94,6 +98,7 @@ def memory_facts(message: str) -> Facts:
 def _number(text: str) -> int | float | None:
     text = text.replace(",", "").rstrip(".")
     try:
-        return float(text) if "." in text else int(text[:18])
+        value = float(text) if "." in text else int(text[:18])
     except ValueError:
         return None
+    return value if abs(value) < _MAX_VALUE else None

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from maitre.files import load_json
+
 MAX_LINE_CHARACTERS = 2**18
 """What is kept of one line. vLLM's longest, the dump of all arguments, has a few thousand bytes."""
 
@@ -179,7 +181,7 @@ def known_process(name: str, pid: int | None) -> Process:
 
 def _json_record(text: str) -> dict[str, Any] | None:
     try:
-        record = json.loads(text)
+        record = load_json(text)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

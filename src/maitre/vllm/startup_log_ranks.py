@@ -136,11 +136,15 @@ def _cache(number: int, engine: Mapping[str, Any]) -> EngineCache:
 def derived_block_size(num_blocks: int, max_concurrency: float, length: int) -> int | None:
     """Tokens in a block, from the blocks and the concurrency that vLLM prints with two decimals; None if unclear.
 
+    A pool of no blocks tells nothing of their size.
+
     Args:
         num_blocks: of one engine or of all.
         max_concurrency: of the same.
         length: in tokens.
     """
+    if not num_blocks:
+        return None
     low, high = ((max_concurrency + error) * length / num_blocks for error in (-0.0051, 0.0051))
     slack = 1 + 1 / num_blocks  # from V1 on one block is vLLM's own
     fitting = [size for size in BLOCK_SIZES if low / slack <= size <= high * slack]

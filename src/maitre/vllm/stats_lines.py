@@ -29,10 +29,12 @@ _MAX_HEAD = 300
 _BEGINS = re.compile(rf"(?:{_HEAD})?(?:Engine \d+: |\d+ Engines Aggregated: )?{MARK}")
 _ENGINE = re.compile(r"Engine (\d{1,6}): |(\d{1,6}) Engines Aggregated: ")
 _PAIR = re.compile(r"([A-Za-z][A-Za-z ]*): (-?[\d.]+|nan)(%?)")
-_KV_FETCH = re.compile(r"KV fetch: (\d+) waiting to start, (\d+) in progress, (\d+) completed")
+_KV_FETCH = re.compile(r"KV fetch: (\d{1,15}) waiting to start, (\d{1,15}) in progress, (\d{1,15}) completed")
 _USAGE = "KV cache usage"
 _V0_HIT_RATE = re.compile(r"Prefix cache hit rate: GPU: (-?[\d.]+)%")
 _CUMULATED = re.compile(r"total_num_cumulative_preemption=(\d{1,15})\b")
+_MAX_VALUE = 1e15
+"""More than any server counts; a longer number is a torn line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ def _known(values: dict[str, float], *words: str) -> float | None:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return math.nan
+    return value if abs(value) < _MAX_VALUE else math.nan

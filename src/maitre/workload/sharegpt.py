@@ -16,6 +16,8 @@ from maitre.workload.tables import Table, frame_table
 _HEAD_BYTES = 1 << 16
 _TURNS = ("conversations", "conversation")
 _ANSWERERS = ("gpt", "assistant", "chatgpt", "bing", "bard", "model")
+_MAX_COUNT = 2**63 - 1
+"""What a column holds; far below it a length is no length any more, and its request is dropped and counted."""
 _LENGTH_NAMES = ("tokens", "numtokens", "tokencount", "ntokens", "tokenlen", "tokenlength", "length", "len")
 
 
@@ -61,7 +63,7 @@ def open_sharegpt(content: bytes, source: str) -> Table:
             if str(turn.get("from", turn.get("role", ""))).lower() in _ANSWERERS:
                 prompts.append(said)
                 outputs.append(length)
-            said = None if said is None or length is None else said + length
+            said = None if said is None or length is None else min(said + length, _MAX_COUNT)
     if prompts and all(output is None for output in outputs):
         hint = 'add the number of tokens to every turn, as in {"from": "gpt", "value": "…", "num_tokens": 87}'
         raise InputError(f"{source}: conversations without lengths; their texts are not tokenised here", hint)
@@ -94,4 +96,4 @@ def _length(turn: dict[str, Any]) -> int | None:
     """The turn's length in tokens; None when it has none."""
     values = {spelling(name): value for name, value in turn.items()}
     value = next((values[name] for name in _LENGTH_NAMES if name in values), None)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT else None

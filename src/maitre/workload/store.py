@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from maitre.errors import InputError, SystemFailure
+from maitre.files import load_json
 from maitre.records import Workload
 
 _SCHEMA = "maitre-workload-1"
@@ -70,7 +71,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{") or "schema_version" not in text:
         return None
     try:
-        value = json.loads(text)
+        value = load_json(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -112,14 +112,13 @@ def _read_temporal(column: pl.Series) -> Times:
 
 
 def _read_numbers(values: NDArray[np.float64], valid: NDArray[np.bool_], unit: TimeUnit | None, where: str) -> Times:
-    epoch = False
-    form = f"numbers in {unit}"
+    form, is_given = f"numbers in {unit}", unit is not None
     if unit is None:
         unit, epoch = _unit_by_size(values, valid, where)
         form = f"{unit} since 1970" if epoch else "seconds"
-    else:
-        epoch = bool(np.median(np.abs(values[valid])) >= _EPOCH_FROM[unit])
     valid = valid & (np.abs(values) < 9e18 / _NS_PER[unit])  # what 64 bits hold
+    if is_given:
+        epoch = bool(valid.any() and np.median(np.abs(values[valid])) >= _EPOCH_FROM[unit])
     whole = np.floor(np.where(valid, values, 0.0))
     fraction = np.where(valid, values, 0.0) - whole
     ns = whole.astype(np.int64) * _NS_PER[unit] + np.rint(fraction * _NS_PER[unit]).astype(np.int64)

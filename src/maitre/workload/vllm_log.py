@@ -31,7 +31,7 @@ _RESPONSE = re.compile(
 _FINISHED = re.compile(r"Finished request (?P<id>\S+?)\.")
 _PROMPT_IDS = re.compile(r"prompt_token_ids: \[(?P<ids>[\d, ]*)\]")
 _OUTPUT_IDS = re.compile(r"output_token_ids: (?:array\([^\[]*)?\[(?P<ids>[\d, ]*)\]")
-_MAX_LOG_LEN = re.compile(r"max_log_len['\"]?[=:] ?(?P<length>\d+)")
+_MAX_LOG_LEN = re.compile(r"max_log_len['\"]?[=:] ?(?P<length>\d{1,15})\b")
 
 _CLOCK = re.compile(r"(?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<time>\d\d:\d\d:\d\d)")
 _FIRST_YEAR = 2024

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.errors import InputError
+from maitre.files import load_json
 
 _TOKEN = b'"choices":[{'
 """In every event of vLLM that brings a token. Text cannot imitate it: JSON escapes its quotes."""
@@ -73,11 +74,14 @@ class EventCounter:
 
     def _read_json(self, data: bytes, now_s: float) -> None:
         try:
-            message = json.loads(data)
-        except ValueError:
+            message = load_json(data)
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            raise InputError(f"an event that is no JSON object: {data[:100]!r}")
+            raise InputError(
+                f"an event that is no JSON object: {data[:100]!r}",
+                "see the server's log; a gateway between may have changed the stream",
+            )
         if message.get("error"):
             self.error = error_text(data)
         if message.get("choices"):
@@ -99,8 +103,8 @@ def error_text(body: bytes) -> str:
     """
     text = body.decode(errors="replace").strip()
     try:
-        message = json.loads(text)
-    except ValueError:
+        message = load_json(text)
+    except (ValueError, RecursionError):
         return text[:500]
     for key in ("error", "message", "detail"):
         if isinstance(message, dict) and message.get(key):

@@ -68,7 +68,7 @@ class Exchange:
                 session.post(url, data=body, headers={"X-Request-Id": request_id}, allow_redirects=False) as response,
             ):
                 await self._follow(response)
-        except (aiohttp.ClientError, OSError, InputError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, InputError, ValueError, RecursionError) as error:
             self._error = (_kind_of(error), _text_of(error, timeout_s))
         return self._outcome(intended_s, sent_s)
 

@@ -141,7 +141,7 @@ def not_langfuse(base_url: str) -> InputError:
 
 def _parse(content: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(content)
+        value = load_json(content)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

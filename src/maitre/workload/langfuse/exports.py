@@ -179,7 +179,7 @@ def _json_rows(text: str, source: str) -> Iterator[dict[str, Any]]:
         if line.strip():
             where = f"{source}, line {number}"
             try:
-                yield _object(json.loads(line), where)
+                yield _object(load_json(line), where)
             except (ValueError, RecursionError):
                 raise InputError(f"{where}: not valid JSON", "remove the line or export again") from None
 

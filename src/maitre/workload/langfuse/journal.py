@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maitre.errors import SystemFailure
+from maitre.files import load_json
 from maitre.workload.langfuse.observation import Observation
 from maitre.workload.langfuse.selection import Window
 
@@ -83,7 +84,7 @@ class Journal:
         lines, begun_ms, window = [], -1, self.window
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
             lines = self._path.read_text("utf-8").splitlines()
-            header = json.loads(lines[0])
+            header = load_json(lines[0])
             if header["schema_version"] == _SCHEMA:
                 begun_ms, window = int(header["begun_ms"]), Window(*map(int, header["window"]))
         num_lines = 0
@@ -102,7 +103,7 @@ class Journal:
         """Take the finished windows in some lines; returns how many could be read."""
         for number, line in enumerate(lines):
             try:
-                record = json.loads(line)
+                record = load_json(line)
                 until_ms, rows = int(record["until_ms"]), list(record["observations"])
                 is_sound = all(map(_is_sound, rows)) and self.done_until_ms < until_ms <= self.window.until_ms
             except (ValueError, LookupError, TypeError, OverflowError, RecursionError):

@@ -46,7 +46,7 @@ def read_usage(row: Mapping[str, Any]) -> Usage:
         UnusableUsageError: the usage is missing, is not in tokens, or is no number of tokens.
     """
     unit = _object(row.get("usage")).get("unit") or row.get("unit")
-    if unit not in {None, "", "TOKENS"}:
+    if unit not in (None, "", "TOKENS"):
         raise UnusableUsageError("usage not in tokens")
     for name in _NAMES:
         counts = _counts(_object(row.get(name)))
@@ -65,9 +65,13 @@ def _object(value: Any) -> dict[str, Any]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise UnusableUsageError("usage unreadable") from None
-    if isinstance(value, list) and all(isinstance(item, dict) and {"key", "value"} <= item.keys() for item in value):
+    if isinstance(value, list) and all(map(_is_pair, value)):
         return {item["key"]: item["value"] for item in value}
     return value if isinstance(value, dict) else {}
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("key"), str) and "value" in item
 
 
 def _counts(usage: Mapping[str, Any]) -> dict[str, int]:

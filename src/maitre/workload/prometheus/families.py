@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maitre.metric_series import FloatArray, Histogram, MetricSeries
+from maitre.metric_series import FloatArray, Histogram, MetricSeries, bucket_bound
 from maitre.prometheus.client import PrometheusClient
 from maitre.vllm.metric_names import canonical_name
 from maitre.workload.prometheus.question import MODEL_LABEL, Question, selector
@@ -146,15 +146,14 @@ def _assemble(counted: Sequence[MetricSeries], num_series: Sequence[MetricSeries
     """
     up_to: dict[float, float] = {}
     for one in counted:
-        if "le" in one.labels:  # two spellings of one bound, 1 and 1.0, are two series
-            bound = float(one.labels["le"])
+        if (bound := bucket_bound(one.labels)) is not None:  # two spellings of one bound, 1 and 1.0, are two series
             up_to[bound] = up_to.get(bound, 0.0) + float(one.values[-1])
     if not up_to.get(np.inf, 0.0) > 0:
         return None
     members: dict[float, float] = {}
     for one in num_series:
-        bound = float(one.labels["le"])
-        members[bound] = members.get(bound, 0.0) + float(one.values[-1])
+        if (bound := bucket_bound(one.labels)) is not None:
+            members[bound] = members.get(bound, 0.0) + float(one.values[-1])
     upper = np.array(sorted(bound for bound in up_to if members.get(bound) == members.get(np.inf)))
     cumulative = np.maximum.accumulate(np.array([up_to[bound] for bound in upper]))
     sums = [float(one.values[-1]) for one in counted if "le" not in one.labels and not one.name.endswith("_count")]

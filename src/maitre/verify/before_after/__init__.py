@@ -1,0 +1,1 @@
+"""Two windows compared like with like."""

@@ -1,0 +1,1 @@
+"""What the simulator expects for the traffic that was observed: of another setting, and of tuning again."""

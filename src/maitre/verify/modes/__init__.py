@@ -1,0 +1,1 @@
+"""Do tokens come at one pace or at two?"""
