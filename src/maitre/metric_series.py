@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
+MAX_VALUE = 1e18
+"""A larger number is none that a server counts or measures, and is read as NaN."""
+
 PLACES = ("instance", "pod", "host_name", "service_instance_id")
 """Labels that tell servers apart where several are scraped; the first one that is there counts."""
 
@@ -112,6 +115,11 @@ def histogram(
     counts = np.maximum(np.diff(np.maximum.accumulate(cumulative), prepend=0.0), 0.0)
     sums = total_increase([one for one in series if one.name == f"{family}_sum"], start_s, end_s)
     return Histogram(np.array(upper), counts, np.nan if sums is None else sums)
+
+
+def without_giants(values: FloatArray) -> FloatArray:
+    """The values, shape (n,), with NaN for finite numbers of `MAX_VALUE` and more: sums of them overflow."""
+    return np.where(np.isfinite(values) & (np.abs(values) >= MAX_VALUE), np.nan, values)
 
 
 def bucket_bound(labels: Mapping[str, str]) -> float | None:

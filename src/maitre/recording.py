@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +32,13 @@ REQUEST_COLUMNS = (
     "arrival_s", "first_scheduled_s", "first_token_s", "last_token_s", "num_preemptions", "num_cached_tokens",
 )  # fmt: skip
 """What a server's scheduler records of each request; times in seconds since the run's first schedule."""
+
+_BROKEN_NPZ = (
+    OSError, EOFError, SyntaxError, TypeError, MemoryError, NotImplementedError, RuntimeError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What zipfile and numpy raise for a broken file besides ValueError: for its directory, an unknown version, a password,
+a header that is no Python literal, a shape larger than the memory."""
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -213,19 +222,37 @@ def _wrong_field(path: Path, error: ValidationError, *parents: str) -> InputErro
 
 
 def _load_runs(path: Path, recording: Recording) -> list[RecordedRun]:
+    names = {name for cell in recording.cells for name in (cell.steps, cell.requests) if name is not None}
+    try:
+        arrays = read_arrays(path, names)
+        return [_load_run(arrays, cell, recording) for cell in recording.cells]
+    except KeyError as error:
+        raise InputError(f"{path}: {error.args[0]}", "keep .json and .npz together") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not the step columns of the recording ({error})", "copy both files again") from None
+
+
+def read_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, NDArray[np.float64]]:
+    """The arrays of an .npz file, all or some of them.
+
+    Raises:
+        KeyError: one of the names is not in it.
+        ValueError: it is no .npz file, is cut off, or holds something else than numbers.
+        InputError, SystemFailure: as `read_bytes`.
+    """
     with BytesIO(read_bytes(path)) as content:
         try:
-            arrays = np.lib.npyio.NpzFile(content, allow_pickle=False)
-            return [_load_run(arrays, cell, recording) for cell in recording.cells]
-        except KeyError as error:
-            raise InputError(f"{path}: {error.args[0]}", "keep .json and .npz together") from None
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(
-                f"{path}: not the step columns of the recording ({error})", "copy both files again"
-            ) from None
+            file = np.lib.npyio.NpzFile(content, allow_pickle=False)
+            arrays: dict[str, Any] = {name: file[name] for name in (file.files if names is None else names)}
+        except _BROKEN_NPZ as error:
+            raise ValueError(str(error)) from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":  # another file gives its bytes
+            raise ValueError(f"{name} is no array of numbers")
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
 
 
-def _load_run(arrays: Any, cell: RecordedCell, recording: Recording) -> RecordedRun:
+def _load_run(arrays: Mapping[str, NDArray[np.float64]], cell: RecordedCell, recording: Recording) -> RecordedRun:
     columns = _columns(arrays, cell.steps, cell.num_steps, "steps", recording.step_columns)
     ends = columns["output_end_s"]
     if ends[0] < 0 or ends[-1] <= 0 or (np.diff(ends) < 0).any():
@@ -241,8 +268,10 @@ def _load_run(arrays: Any, cell: RecordedCell, recording: Recording) -> Recorded
     return RecordedRun(columns, cell, requests)
 
 
-def _columns(arrays: Any, name: str, num_rows: int, rows: str, names: list[str]) -> dict[str, NDArray[np.float64]]:
-    array = arrays[name].astype(np.float64)
+def _columns(
+    arrays: Mapping[str, NDArray[np.float64]], name: str, num_rows: int, rows: str, names: list[str]
+) -> dict[str, NDArray[np.float64]]:
+    array = arrays[name]
     if array.shape != (num_rows, len(names)):
         shape = " × ".join(map(str, array.shape))
         raise ValueError(f"{name} is {shape}, {num_rows} {rows} × {len(names)} columns were expected")

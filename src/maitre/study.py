@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from contextlib import suppress
 from datetime import datetime
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from maitre.errors import InputError, SystemFailure, UsageError
-from maitre.files import read_bytes, read_json
-from maitre.recording import RunRecord, StepRecord
+from maitre.files import read_json
+from maitre.recording import RunRecord, StepRecord, read_arrays
 from maitre.records import NOT_SURE_YET, Study, Trial, Workload
 
 REQUEST_PREFIX = "request."
@@ -203,13 +200,13 @@ def _read_steps(path: Path) -> StepRecord | None:
     """The steps of a trial; None if they were not kept."""
     if not path.exists():
         return None
-    with BytesIO(read_bytes(path)) as content:
-        try:
-            arrays = np.lib.npyio.NpzFile(content, allow_pickle=False)
-            columns = {name: arrays[name].astype(np.float64) for name in arrays.files}
-        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            what = f"{path}: not the steps of a trial ({error})"
-            raise InputError(what, "remove the file: the trial counts without it, too") from None
+    try:
+        columns = read_arrays(path)
+        if "output_end_s" not in columns or any(values.ndim != 1 for values in columns.values()):
+            raise ValueError("columns of steps were expected, output_end_s among them")
+    except (KeyError, ValueError) as error:
+        what = f"{path}: not the steps of a trial ({error})"
+        raise InputError(what, "remove the file: the trial counts without it, too") from None
     steps = {name: values for name, values in columns.items() if not name.startswith(REQUEST_PREFIX)}
     requests = {name.removeprefix(REQUEST_PREFIX): values for name, values in columns.items() if name not in steps}
     return RunRecord(steps, requests) if requests else StepRecord(steps)

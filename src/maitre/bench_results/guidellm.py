@@ -55,8 +55,10 @@ def read_guidellm_progress(text: str, source: str) -> list[Run]:
     """A run a finished stage in the lines of progress; none when the text has no such line."""
     stages = [(stage, load, {"requests_per_s": number(speed)}) for stage, load, speed in _PROGRESS.findall(text)]
     for stage, load, *counts, speed, tokens in _COMPLETED.findall(text):
-        figures = dict(zip(("successful", "failed", "incomplete"), map(count, counts), strict=True))
-        stages.append((stage, load, figures | {"requests_per_s": number(speed), "output_tokens_per_s": number(tokens)}))
+        figures: dict[str, float | None] = {"requests_per_s": number(speed)}
+        figures["output_tokens_per_s"] = number(tokens)
+        figures |= dict(zip(("successful", "failed", "incomplete"), map(count, counts), strict=True))
+        stages.append((stage, load, figures))
     return [
         Run(
             source=f"{source}, stage {position}",

@@ -30,10 +30,10 @@ def verify_study(
     from maitre.cli.verify import judged
     from maitre.cli.verify_print import print_verification
     from maitre.cli.verify_sources import read_sources
+    from maitre.verify.foresight.credibility import ObservedFigures
     from maitre.verify.foresight.drift import find_drift
     from maitre.verify.foresight.observed_traffic import observed_traffic
     from maitre.verify.foresight.studied_server import read_study
-    from maitre.verify.foresight.turn import observed_figures
     from maitre.verify.load import total_in_flight
     from maitre.verify.verdict import STAYS
 
@@ -42,7 +42,7 @@ def verify_study(
     per_engine = None if blocks is None else blocks // evidence.num_engines
     studied = read_study(path, _deployed(answer.deployment), per_engine)
     traffic = observed_traffic(evidence.whole, total_in_flight(evidence), num_engines=evidence.num_engines)
-    drift = find_drift(studied, traffic, observed_figures(evidence), seed=seed)
+    drift = find_drift(studied, traffic, ObservedFigures.of(evidence.whole, evidence.num_engines), seed=seed)
     if as_json:
         print(json.dumps(answer.model_dump(mode="json") | {"drift": drift.model_dump(mode="json")}, indent=1))
     else:

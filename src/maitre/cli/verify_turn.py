@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 
 def expect_turn(answer: Verification, evidence: Evidence, server: ServerOptions, seed: int) -> SimulatedTurn | None:
-    """What the verdict's turn would change; None where no dial is turned, or no model and GPU are named."""
-    from maitre.verify.foresight.turn import known_server, simulate_turn, turn_for
+    """What the verdict's turn would change; None where no dial is turned."""
+    from maitre.errors import InputError
+    from maitre.verify.foresight.turn import SimulatedTurn, fitted_server, known_server, simulate_turn, turn_for
 
     turn = turn_for(answer.findings[0].remedy_code)
-    if turn is None or server.model is None or server.gpu is None:
+    if turn is None:
         return None
-    return simulate_turn(turn, known_server(setup_of(server, answer.deployment)), evidence, seed)
+    try:
+        if server.model is not None and server.gpu is not None:
+            known = known_server(setup_of(server, answer.deployment))
+        else:
+            known = fitted_server(answer.deployment, evidence)
+    except InputError as error:
+        return SimulatedTurn(turn=turn, recommended=None, expectations=None, doubt=f"{error.args[0]}; {error.hint}")
+    return simulate_turn(turn, known, evidence, seed)
 
 
 def setup_of(server: ServerOptions, deployment: Deployment) -> Setup:

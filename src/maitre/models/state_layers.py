@@ -135,6 +135,8 @@ def _granite_mamba(fields: Fields, inner: int) -> StateLayers:
     heads = fields.count("mamba_n_heads")
     width = fields.get("mamba_d_head")
     head_dim = inner // heads if width is None or width == "auto" else fields.count("mamba_d_head")
+    if not head_dim:
+        raise fields.wrong("mamba_n_heads", f"at most {inner}, the layer's width,")
     return _mamba2(
         fields, heads, head_dim, fields.count("mamba_n_groups"), fields.count("mamba_d_state"), "mamba_d_conv"
     )

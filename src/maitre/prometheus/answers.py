@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from maitre.metric_series import MetricSeries
+from maitre.metric_series import FloatArray, MetricSeries, without_giants
 from maitre.prometheus.connection import HttpAnswer
 from maitre.prometheus.failures import not_prometheus, refusal, unreadable
 from maitre.prometheus.native_histograms import NativeHistogram, classic_series
+
+_MAX_TIME_S = 1e11
+"""Seconds since 1970: the year 5138. Milliseconds would be more."""
 
 
 class Answer(msgspec.Struct):
@@ -102,12 +105,23 @@ def _series(row: _Row) -> Iterator[MetricSeries]:
     name = row.metric.pop("__name__", "")
     samples = row.values or ([row.value] if row.value else [])
     if samples:
-        time_s = np.array([moment for moment, _ in samples], dtype=np.float64)
-        yield MetricSeries(name, row.metric, time_s, np.array([float(value) for _, value in samples]))
+        values = without_giants(np.array([float(value) for _, value in samples]))
+        yield MetricSeries(name, row.metric, _times_s(samples), values)
     natives = row.histograms or ([row.histogram] if row.histogram else [])
     if natives:
-        time_s = np.array([moment for moment, _ in natives], dtype=np.float64)
-        yield from classic_series(name, row.metric, time_s, [sample for _, sample in natives])
+        yield from classic_series(name, row.metric, _times_s(natives), [sample for _, sample in natives])
+
+
+def _times_s(samples: Sequence[tuple[float, object]]) -> FloatArray:
+    """Their moments, shape (n,).
+
+    Raises:
+        ValueError: before 1970, or after what Prometheus can have seen.
+    """
+    time_s = np.array([moment for moment, _ in samples], dtype=np.float64)
+    if not ((time_s >= 0) & (time_s < _MAX_TIME_S)).all():
+        raise ValueError("a moment outside of all time")
+    return time_s
 
 
 def _words(read: Answer | None, content: bytes) -> str:

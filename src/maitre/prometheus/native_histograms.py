@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from maitre.metric_series import FloatArray, MetricSeries
+from maitre.metric_series import FloatArray, MetricSeries, without_giants
 
 
 class NativeHistogram(msgspec.Struct):
@@ -39,16 +39,20 @@ def classic_series(
     for bound in _bounds(tables):
         counts = np.array([count[right <= bound].sum() for _, right, count in tables])
         yield MetricSeries(f"{name}_bucket", {**labels, "le": repr(float(bound))}, time_s, counts)
-    counts = np.array([float(sample.count) for sample in samples])
+    counts = _values([sample.count for sample in samples])
     yield MetricSeries(f"{name}_bucket", {**labels, "le": "+Inf"}, time_s, counts)
     yield MetricSeries(f"{name}_count", labels, time_s, counts)
-    yield MetricSeries(f"{name}_sum", labels, time_s, np.array([float(sample.sum) for sample in samples]))
+    yield MetricSeries(f"{name}_sum", labels, time_s, _values([sample.sum for sample in samples]))
+
+
+def _values(texts: Sequence[str]) -> FloatArray:
+    return without_giants(np.array([float(text) for text in texts]))
 
 
 def _table(sample: NativeHistogram) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Left bounds, right bounds, counts."""
-    left, right, count = (np.array([float(row[i]) for row in sample.buckets]) for i in (1, 2, 3))
-    return left, right, count
+    left, right = (np.array([float(row[i]) for row in sample.buckets]) for i in (1, 2))
+    return left, right, _values([row[3] for row in sample.buckets])
 
 
 def _bounds(tables: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> FloatArray:

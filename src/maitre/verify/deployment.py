@@ -73,9 +73,9 @@ def from_command(command: str) -> Deployment:
 
 
 def from_startup(startup: Startup) -> Deployment:
-    """The flags and the pool that a start-up log shows."""
-    shared = {name: getattr(startup, name) for name in Deployment.model_fields if hasattr(startup, name)}
-    return Deployment(**shared, kv_tokens=startup.kv_cache_tokens)
+    """The flags and the pool that a start-up log shows; a limit or a pool of 0 is none."""
+    shared = {name: getattr(startup, name, None) or None for name in Deployment.model_fields}
+    return Deployment(**shared | {"kv_tokens": startup.kv_cache_tokens or None})
 
 
 def from_series(series: Sequence[MetricSeries]) -> Deployment:

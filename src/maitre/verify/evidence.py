@@ -15,8 +15,10 @@ from maitre.verify.window_figures import WindowFigures, figures_over_time, windo
 
 NUM_PARTS = 24
 """Sub-windows at most: enough to tell day from night, each long enough for a histogram."""
-LEAST_PART_S = 60.0
-"""Shorter ones hold too few samples at the usual scrape interval of 15 s."""
+PART = 4
+"""Samples of the gauges in a sub-window at least; a minute at the usual scrape interval of 15 s."""
+REGIME_S = 60.0
+"""Sub-windows that are searched for modes are at least so long: shorter ones hold too few steps to show two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,15 +115,30 @@ def gather(
     times = times[np.isfinite(times)]
     whole = window_figures(series)
     parts: tuple[WindowFigures, ...] = ()
+    engines = engine_gauges(series)
     if len(times) and times.max() > times.min():
-        length_s = max(LEAST_PART_S, float(times.max() - times.min()) / NUM_PARTS)
+        length_s = max(PART * _interval_s(engines), float(times.max() - times.min()) / NUM_PARTS)
         parts = figures_over_time(series, float(times.min()), float(times.max()), length_s)
-    modality = step_modes
-    if modality is None and whole.itl is not None:
-        shaped = [(part.itl, part.num_steps) for part in parts if part.itl is not None]
-        shaped = shaped or [(whole.itl, whole.num_steps)]
-        modality = judge_modes([itl for itl, _ in shaped], [steps for _, steps in shaped], seed)
     return Evidence(
-        series=tuple(series), deployment=deployment, engines=engine_gauges(series), whole=whole, parts=parts,
-        modality=modality, failures=tuple(failures), is_contradictory=is_contradictory,
+        series=tuple(series), deployment=deployment, engines=engines, whole=whole, parts=parts,
+        modality=step_modes or _modality(series, whole, parts, seed), failures=tuple(failures),
+        is_contradictory=is_contradictory,
     )  # fmt: skip
+
+
+def _interval_s(engines: Sequence[EngineGauges]) -> float:
+    """Time between two samples, of the engine that is seen most often."""
+    gaps = [np.median(np.diff(engine.time_s)) for engine in engines if len(engine.time_s) > 1]
+    return float(np.nanmin(gaps)) if gaps and np.isfinite(gaps).any() else 0.0
+
+
+def _modality(
+    series: Sequence[MetricSeries], whole: WindowFigures, parts: Sequence[WindowFigures], seed: int
+) -> Modality | None:
+    """Of the inter-token latency, regime by regime; None where it is not exposed."""
+    if whole.itl is None:
+        return None
+    if parts and parts[0].end_s - parts[0].start_s < REGIME_S:
+        parts = figures_over_time(series, parts[0].start_s, parts[-1].end_s, REGIME_S)
+    shaped = [(part.itl, part.num_steps) for part in parts if part.itl is not None] or [(whole.itl, whole.num_steps)]
+    return judge_modes([itl for itl, _ in shaped], [steps for _, steps in shaped], seed)

@@ -14,7 +14,8 @@ from maitre.verify.words import many, percent
 MOSTLY = 0.5
 """Requests wait throughout a stretch when they do in this share of its samples."""
 PERSISTENT = 0.2
-"""Requests wait in steady state when they do so for whole stretches that make up this share of the window."""
+"""Requests wait in steady state when they do so in this share of all samples, or throughout stretches that make up this
+share of the window."""
 NUM_STRETCHES = 24
 STRETCH = 4
 """Samples in a stretch at least."""
@@ -23,6 +24,8 @@ STRETCH = 4
 def steady_queue(engine: EngineGauges) -> NDArray[np.bool_]:
     """The samples in which requests wait within stretches of waiting; all false where queues come and go."""
     queued = np.nan_to_num(engine.waiting) >= 1
+    if len(queued) >= NUM_STRETCHES and share(queued) >= PERSISTENT:
+        return queued
     number = min(NUM_STRETCHES, max(1, len(queued) // STRETCH))
     stretches = np.array_split(np.arange(len(queued)), number)
     steady = [part for part in stretches if share(queued[part]) >= MOSTLY]

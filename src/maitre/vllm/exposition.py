@@ -13,6 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from maitre.metric_series import MAX_VALUE
+
 MAX_LINE_CHARACTERS = 2**16
 """A longer line is no sample of vLLM."""
 
@@ -53,7 +55,7 @@ def _plain_sample(line: str) -> ExposedSample | None:
     name, _, text = head.partition("{")
     if not closing or "#" in line or not name.isascii() or not name.replace(":", "_").isidentifier():
         return None
-    value, (named, labels) = _number(number), _labels(text)
+    value, (named, labels) = _value(number), _labels(text)
     if value is None or labels is None or named or len(line) > MAX_LINE_CHARACTERS:
         return None
     return ExposedSample(name, labels, value, None)
@@ -65,7 +67,7 @@ def _any_sample(line: str) -> ExposedSample | None:
         return None
     name, text, number, time = match.groups()
     named, labels = _labels(text) if text else ("", _NONE)
-    value = _number(number)
+    value = _value(number)
     if value is None or labels is None or not (name or named):
         return None
     return ExposedSample(name or named, labels, value, _time_s(time))
@@ -101,6 +103,11 @@ def _unescaped(text: str) -> str:
     return re.sub(r'\\[\\"n]', lambda match: _ESCAPES[match[0]], text) if "\\" in text else text
 
 
+def _value(text: str) -> float | None:
+    value = _number(text)
+    return math.nan if value is not None and MAX_VALUE <= abs(value) < math.inf else value
+
+
 def _number(text: str) -> float | None:
     try:
         return float(text) if "_" not in text else None
@@ -110,6 +117,7 @@ def _number(text: str) -> float | None:
 
 def _time_s(text: str | None) -> float | None:
     number = _number(text) if text else None
-    if number is None or not math.isfinite(number):
+    if number is None:
         return None
-    return number / 1000 if abs(number) >= _MILLISECONDS_FROM else number
+    time_s = number / 1000 if number >= _MILLISECONDS_FROM else number
+    return time_s if 0 <= time_s < _MILLISECONDS_FROM else None

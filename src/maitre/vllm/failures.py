@@ -52,7 +52,8 @@ _RULES = (
           "no memory for the sampler's warm-up",
           "lower --max-num-seqs below {seqs}, or lower --gpu-memory-utilization"),
     _Rule("free-memory-below-utilization",
-          r"\((?P<free>\d{1,6}(?:\.\d{1,6})?)/(?P<total>\d{1,6}(?:\.\d{1,6})?) GiB\)(?: on startup)? is less than desired [CG]PU memory utilization",
+          r"\((?P<free>\d{1,6}(?:\.\d{1,6})?)/(?P<total>\d{1,6}(?:\.\d{1,6})?) GiB\)(?: on startup)? is less than "
+          r"desired [CG]PU memory utilization",
           "less memory is free than --gpu-memory-utilization asks for",
           "stop what else uses the GPU, or lower --gpu-memory-utilization to {share}"),
     _Rule("no-kv-memory", r"No available memory for the cache blocks|Cannot auto-fit max_model_len: not enough GPU",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from maitre.files import load_json
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _PROCESS = re.compile(r"^\s*(?:\([^()]*\bpid=\d+[^()]*\)|\[rank\d+\]:)\s?(?:\[repeated \d+x[^\]]*\]\s*)?")

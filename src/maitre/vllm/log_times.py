@@ -100,7 +100,8 @@ def _full_time_s(match: re.Match[str]) -> float | None:
         moment = datetime.fromisoformat(f"{match['day'].replace('/', '-')}T{match['time']}{zone}")
     except ValueError:
         return None
-    return moment.timestamp() + float(f"0.{match['fraction'] or 0}")
+    epoch_s = moment.timestamp() + float(f"0.{match['fraction'] or 0}")
+    return epoch_s if epoch_s >= 0 else None
 
 
 def _at(year: int, stamp: Stamp) -> datetime:

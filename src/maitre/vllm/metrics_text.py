@@ -7,7 +7,6 @@ the JSON that Prometheus' HTTP API answers. Families and labels: vLLM 0.4.2 to 0
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

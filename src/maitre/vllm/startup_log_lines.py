@@ -8,7 +8,6 @@ its first `MAX_LINE_CHARACTERS`.
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from maitre.errors import InputError, SystemFailure
@@ -15,6 +15,8 @@ from maitre.files import load_json
 from maitre.records import Workload
 
 _SCHEMA = "maitre-workload-1"
+_LARGEST = {"prompt_tokens": 2**31 - 1, "output_tokens": 2**31 - 1, "arrival_s": 10**10}
+"""Tokens as `parse_token_count` reads them; and 300 years, more than times in nanoseconds can be apart."""
 
 
 def save_workload(workload: Workload, path: Path | str) -> None:
@@ -57,7 +59,7 @@ def parse_stored(text: str, source: str) -> Workload | None:
     if value["schema_version"] != _SCHEMA:
         raise InputError(f"{source}: holds {value['schema_version']}, {_SCHEMA} was expected", "see maitre profile -o")
     try:
-        return Workload.model_validate(value)
+        workload = Workload.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -65,6 +67,21 @@ def parse_stored(text: str, source: str) -> Workload | None:
         raise InputError(f"{where}: {first['msg']}", "store the workload again with maitre profile -o") from None
     except (TypeError, OverflowError) as error:
         raise InputError(f"{source}: {error}", "store the workload again with maitre profile -o") from None
+    _check_size(workload, source)
+    return workload
+
+
+def _check_size(workload: Workload, source: str) -> None:
+    """Refuse numbers that no other source of requests lets in.
+
+    Raises:
+        InputError: names the field.
+    """
+    for field, most in _LARGEST.items():
+        column = getattr(workload, field)
+        if column is not None and float(np.abs(column).max()) > most:
+            what = f"{source}, field '{field}': more than {most:,}"
+            raise InputError(what, "store the workload again with maitre profile -o")
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:

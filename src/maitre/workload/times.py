@@ -112,7 +112,7 @@ def _read_temporal(column: pl.Series) -> Times:
 
 
 def _read_numbers(values: NDArray[np.float64], valid: NDArray[np.bool_], unit: TimeUnit | None, where: str) -> Times:
-    form, is_given = f"numbers in {unit}", unit is not None
+    form, epoch, is_given = f"numbers in {unit}", False, unit is not None
     if unit is None:
         unit, epoch = _unit_by_size(values, valid, where)
         form = f"{unit} since 1970" if epoch else "seconds"

@@ -12,12 +12,18 @@ from maitre.records import Workload
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens in one chunk of Mooncake's `hash_ids` (its README), used where a workload has no prefixes of its own."""
 
+MAX_HASHES = 20_000_000
+"""In one trace: about 200 MB of text, which is built in memory."""
+
 
 class _Row(NamedTuple):
     arrival_s: float
     prompt_tokens: int
     output_tokens: int
-    hashes: list[int]
+    known: tuple[int, ...]
+    """Hashes of the prompt's first chunks, as the workload has them …"""
+    fresh: range
+    """… and of the others, which no other prompt has."""
 
 
 class _TraceFormat(NamedTuple):
@@ -31,7 +37,7 @@ def _mooncake(row: _Row) -> dict[str, object]:
         "timestamp": round(row.arrival_s * 1000),
         "input_length": row.prompt_tokens,
         "output_length": row.output_tokens,
-        "hash_ids": row.hashes,
+        "hash_ids": [*row.known, *row.fresh],
     }
 
 
@@ -67,11 +73,17 @@ def export_trace(workload: Workload, tool: str, path: str) -> tuple[str, str]:
         The lines, and how the tool replays them.
 
     Raises:
-        UsageError: no such tool, or the workload has no arrival times to replay.
+        UsageError: no such tool, no arrival times to replay, or more than `MAX_HASHES` chunks.
     """
     if tool not in _FORMATS:
         raise UsageError(f"no trace format '{tool}'", f"write one of {', '.join(_FORMATS)}")
     chosen = _FORMATS[tool]
+    num_hashes = int((-(-workload.prompt_tokens // _block_tokens(workload))).sum())
+    if chosen.row is _mooncake and num_hashes > MAX_HASHES:
+        raise UsageError(
+            f"a trace with {num_hashes:,} hashes, one for {_block_tokens(workload)} tokens of a prompt, is too large",
+            f"take fewer requests with --num-requests: {MAX_HASHES:,} hashes fit",
+        )
     lines = "".join(json.dumps(chosen.row(row)) + "\n" for row in _rows(workload))
     return lines, chosen.how.format(path=path, block_tokens=_block_tokens(workload), num_requests=workload.num_requests)
 
@@ -89,7 +101,7 @@ def _rows(workload: Workload) -> Iterator[_Row]:
     lengths = zip(workload.prompt_tokens.tolist(), workload.output_tokens.tolist(), strict=True)
     for number, (arrival_s, (prompt, output)) in enumerate(zip(workload.arrival_s.tolist(), lengths, strict=True)):
         num_chunks = -(-prompt // size)
-        known = list(hashes[number][:num_chunks]) if hashes else []
+        known = hashes[number][:num_chunks] if hashes else ()
         num_fresh = num_chunks - len(known)
-        yield _Row(arrival_s, prompt, output, [*known, *range(fresh, fresh + num_fresh)])
+        yield _Row(arrival_s, prompt, output, known, range(fresh, fresh + num_fresh))
         fresh += num_fresh

@@ -7,12 +7,14 @@ from typing import get_args
 import numpy as np
 
 from maitre.calibration import calibration_for
-from maitre.errors import MaitreError
-from maitre.records import Record
+from maitre.errors import InputError, MaitreError
+from maitre.records import Record, ServerConfig
 from maitre.setup import Setup
+from maitre.verify.deployment import Deployment
 from maitre.verify.evidence import Evidence
 from maitre.verify.foresight.credibility import ObservedFigures
 from maitre.verify.foresight.expectation import Expectation, Expectations, expect
+from maitre.verify.foresight.fitted_steps import fit_windows
 from maitre.verify.foresight.next_cells import Turn, propose_cells, smallest_that_helps
 from maitre.verify.foresight.observed_traffic import observed_traffic
 from maitre.verify.foresight.steady_traffic import KnownServer
@@ -48,6 +50,28 @@ def known_server(setup: Setup) -> KnownServer:
     return KnownServer(setup.server, calibration, lambda cell: setup.kv_budget(cell).num_gpu_blocks)
 
 
+def fitted_server(deployment: Deployment, evidence: Evidence) -> KnownServer:
+    """What is to be simulated when only the window itself is known: its own sub-windows tell how long steps are.
+
+    Raises:
+        InputError: the limits or the pool are not known, or the load hardly changes within the window.
+    """
+    known, pool = deployment, evidence.pool_tokens
+    seqs, tokens, blocks, size = known.seqs_limit, known.tokens_limit, known.num_gpu_blocks, known.block_size
+    if seqs is None or tokens is None or blocks is None or size is None or pool is None:
+        raise InputError("the limits or the KV pool are not known", "name them, or --model and --gpu")
+    server = ServerConfig(
+        model=known.model or "model",
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        max_model_len=known.max_model_len or int(pool),
+        block_size=size,
+    )
+    calibration = fit_windows(evidence.parts, server, pool, evidence.num_engines)
+    per_engine = blocks // evidence.num_engines
+    return KnownServer(server, calibration, lambda _: per_engine, only_means=True)
+
+
 def simulate_turn(turn: Turn, known: KnownServer, evidence: Evidence, seed: int) -> SimulatedTurn:
     """Simulate the next steps of a dial on the window's traffic.
 
@@ -63,22 +87,10 @@ def simulate_turn(turn: Turn, known: KnownServer, evidence: Evidence, seed: int)
         pool = known.num_gpu_blocks(known.server.cell) * known.server.block_size
         long_request = _p95(whole)
         cells = propose_cells(known.server.cell, turn, kv_tokens=pool, request_tokens=long_request)
-        expected = expect(traffic, known, observed_figures(evidence), cells, seed=seed)
+        expected = expect(traffic, known, ObservedFigures.of(whole, evidence.num_engines), cells, seed=seed)
     except MaitreError as error:
         return SimulatedTurn(turn=turn, recommended=None, expectations=None, doubt=str(error.args[0]))
     return SimulatedTurn(turn=turn, recommended=smallest_that_helps(expected, turn), expectations=expected)
-
-
-def observed_figures(evidence: Evidence) -> ObservedFigures:
-    """What one engine showed."""
-    whole, engines = evidence.whole, evidence.num_engines
-    return ObservedFigures(
-        running=None if whole.running is None else whole.running / engines,
-        waiting=None if whole.waiting is None else whole.waiting / engines,
-        kv_usage=whole.kv_usage,
-        itl_mean_s=None if whole.itl is None else whole.itl.mean,
-        ttft_mean_s=None if whole.ttft is None else whole.ttft.mean,
-    )
 
 
 def _p95(whole: WindowFigures) -> float | None:

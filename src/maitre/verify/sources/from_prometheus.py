@@ -128,7 +128,8 @@ class _Reader:
             start_s, end_s = turn.start_s, turn.end_s
             matchers += [any_of("instance", sorted(turn.instances))] if all(turn.instances) else []
         found = self.client.query_range(select(*matchers), start_s, end_s, step_s)
-        return [MetricSeries(self.names.own_name(s.name), s.labels, s.time_s, s.values) for s in found]
+        named = ((self.names.own_name(one.name), one) for one in found)  # a name that was not asked for has none
+        return [MetricSeries(name, one.labels, one.time_s, one.values) for name, one in named if name is not None]
 
     def read_resets(self, names: Sequence[str], step_s: float) -> list[MetricSeries]:
         """Where counters fell between two steps."""

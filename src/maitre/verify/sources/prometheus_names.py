@@ -43,12 +43,13 @@ class ServerNames:
     """Of the samples; of a native histogram its own name."""
     infos: tuple[str, ...]
 
-    def own_name(self, name: str) -> str:
-        """What vLLM calls a sample, also one that was made of a native histogram."""
+    def own_name(self, name: str) -> str | None:
+        """What vLLM calls a sample, also one that was made of a native histogram; None for none of these names."""
         if name in self.own:
             return self.own[name]
         stem = name.rpartition("_")[0]
-        return self.own[stem] + name[len(stem) :]
+        own = self.own.get(stem)
+        return None if own is None else own + name[len(stem) :]
 
 
 def find_names(

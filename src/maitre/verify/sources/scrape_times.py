@@ -50,9 +50,10 @@ def time_in_line(line: str) -> float | None:
     if match := _DATE_COMMAND.search(line):
         text = f"{match['day']} {match['month']} {match['year']} {match['time']}"
         try:
-            return datetime.strptime(text, "%d %b %Y %H:%M:%S").replace(tzinfo=UTC).timestamp()
+            found = datetime.strptime(text, "%d %b %Y %H:%M:%S").replace(tzinfo=UTC).timestamp()
         except ValueError:
             return None
+        return found if found >= 0 else None
     return _epoch_s(match) if (match := _EPOCH.search(line)) else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Awaitable, Callable
 from email.utils import parsedate_to_datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from maitre.errors import InputError, SystemFailure, UsageError
+from maitre.files import load_json
 from maitre.units import format_seconds
 
 if TYPE_CHECKING:

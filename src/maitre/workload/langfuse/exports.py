@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from maitre.errors import InputError
-from maitre.files import decode_text, parse_json, read_content
+from maitre.files import decode_text, load_json, parse_json, read_content
 from maitre.workload.langfuse.observation import read_observation
 from maitre.workload.langfuse.requests import build_workload
 from maitre.workload.langfuse.selection import Selection, generations, is_inside
