@@ -3,7 +3,7 @@
 import pytest
 
 from maitre.errors import InputError
-from maitre.files import decode_text, parse_json, read_bytes, read_json, read_text
+from maitre.files import decode_text, load_json, parse_json, read_bytes, read_json, read_text
 
 
 def test_a_good_file_is_read_as_it_is(tmp_path):
@@ -62,3 +62,20 @@ def test_every_refusal_has_a_hint(tmp_path):
             read_json(tmp_path / "f")
         assert caught.value.hint
         assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud800"', "\ufffd"),
+        (r'"a\uDFFFb"', "a\ufffdb"),
+        (r'"\ud83d\ude00"', "\U0001f600"),
+        (r'"\ud83d\ud83d\ude00"', "\ufffd\U0001f600"),
+        (r'"\\ud800"', r"\ud800"),
+        (r'"\\\ud800\""', '\\\ufffd"'),
+        (b'{"\\ud800": "\xc3\xb6"}', {"\ufffd": "\xf6"}),
+    ],
+)
+def test_half_a_character_which_utf_8_cannot_hold_is_replaced(text, value):
+    assert load_json(text) == value
+    assert parse_json(text if isinstance(text, str) else text.decode(), "a.json") == value

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import zipfile
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -149,7 +151,7 @@ WRONG_STEPS = {
     "a-row-less": ({"steps": STEPS[:2]}, "a is 2 × 7, 3 steps × 7 columns were expected"),
     "a-column-less": ({"steps": [row[1:] for row in STEPS]}, "a is 3 × 6"),
     "flat": ({"steps": [1, 2, 3]}, "a is 3, "),
-    "texts": ({"steps": [["x"] * 7] * 3}, "could not convert"),
+    "texts": ({"steps": [["x"] * 7] * 3}, "a is no array of numbers"),
     "nan": ({"steps": [*STEPS[:2], [float("nan")] * 7]}, "no numbers"),
     "back-in-time": ({"steps": STEPS[::-1]}, "times that go back"),
     "no-time": ({"steps": [[0] * 7] * 3}, "times"),
@@ -164,7 +166,7 @@ def test_steps_of_another_shape_are_refused(write, changes, said):
     assert said in message
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "text", "noise"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "text", "noise", "version", "no-array", "too-large"])
 def test_a_damaged_step_file_is_named(write, damage):
     path = write()
     steps = path.with_suffix(".npz")
@@ -180,4 +182,21 @@ def test_a_damaged_step_file_is_named(write, damage):
             steps.write_text("a,b\n1,2\n")
         case "noise":
             steps.write_bytes(content[:200] + b"\xff" * 40 + content[240:])
+        case "version":
+            steps.write_bytes(content.replace(b"PK\1\2\x2d\3\x2d", b"PK\1\2\x2d\3\xcd").replace(b"PK\1\2\x14\3\x14", b"PK\1\2\x14\3\xcd"))
+        case "no-array":
+            write_member(steps, b"1,2,3")
+        case "too-large":
+            write_member(steps, header_of_an_array((10**14,)))
     assert complaint(path).startswith(f"{steps}: ")
+
+
+def write_member(path, content):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", content)
+
+
+def header_of_an_array(shape):
+    header = BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return header.getvalue()

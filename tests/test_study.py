@@ -171,3 +171,25 @@ def test_a_study_whose_answer_was_not_sure_goes_on_and_a_sure_one_does_not(tmp_p
     directory.finish(study)
     with pytest.raises(UsageError, match="exists already"):
         StudyDirectory.resume(tmp_path / "s", WORKLOAD, asked)
+
+
+def test_half_a_character_in_a_study_is_replaced_so_that_it_can_be_printed(tmp_path, study):
+    directory = StudyDirectory.create(tmp_path / "s", WORKLOAD)
+    directory.finish(study)
+    path = directory.path / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": "\ud800"}))
+    assert '"gpu":"\ufffd"' in directory.load().model_dump_json()
+
+
+@pytest.mark.parametrize("columns", [{"steps": [1.0]}, {"output_end_s": [[1.0]]}, {"output_end_s": ["x"]}, None])
+def test_steps_that_are_none_of_a_trial_are_refused_with_their_file(tmp_path, study, columns):
+    directory, _ = StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    directory.add_trial(study.cells[0], StepRecord({"output_end_s": np.array([1.0])}))
+    path = directory.path / "steps" / "0001.npz"
+    if columns is None:
+        path.write_bytes(path.read_bytes().replace(b"output_end_s.npy", b"output_end_s.csv"))
+    else:
+        np.savez(path, **columns)
+    with pytest.raises(InputError, match=r"0001\.npz: not the steps of a trial") as caught:
+        StudyDirectory.resume(tmp_path / "s", WORKLOAD, {})
+    assert "remove the file" in caught.value.hint

@@ -3,6 +3,7 @@
 import pytest
 
 from maitre.bench_results import compare
+from maitre.errors import InputError
 
 
 def spread(mean, **more):
@@ -145,3 +146,22 @@ def test_a_csv_profile_with_its_two_tables(load):
     )
     assert (run.requests_per_s, run.output_tokens_per_s) == (10.0, 500.0)
     assert (run.successful, run.failed, run.latencies["mean_e2el_ms"]) == (100, 2, 1800.0)
+
+
+def test_a_text_that_csv_cannot_read_is_no_csv_profile(load):
+    with pytest.raises(InputError, match="JSON"):
+        load("[t\rue, false]")
+    with pytest.raises(InputError, match=r"result\.txt, line 2: not CSV"):
+        load("Metric,avg\n" + "x" * 200_000)
+
+
+def test_a_csv_profile_may_have_any_line_ends(load):
+    (run,) = load("Metric,avg\rRequest Latency (ms),90.00\rRequest Throughput (requests/sec),10.00\r")
+    assert (run.requests_per_s, run.latencies) == (10.0, {"mean_e2el_ms": 90.0})
+
+
+def test_a_rate_that_no_server_reaches_is_none(load):
+    line = "[13:44:58]   100% throughput            ({} req/sec avg)\n"
+    runs = load(line.format("9" * 400) + line.format("9" * 300) + line.format("0.02"))
+    assert [run.requests_per_s for run in runs] == [None, None, 0.02]
+    assert compare(runs).metric == "requests_per_s"

@@ -194,6 +194,9 @@ def test_what_is_not_known_is_refused_by_name(changes, word):
         ("gpt-oss-120b", {"sliding_window": None}, "sliding_window is missing"),
         ("gpt-oss-120b", {"layer_types": ["full_attention"]}, "a list of 36 layers"),
         ("deepseek-v2-lite", {"kv_lora_rank": None}, "kv_lora_rank is missing"),
+        ("qwen3-next-80b", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim is 1, a kernel of at least 2"),
+        ("lfm2-1.2b", {"conv_L_cache": 1}, "conv_L_cache is 1"),
+        ("granite-4.0-h-small", {"mamba_n_heads": 10**9, "mamba_d_head": "auto"}, "mamba_n_heads is 1000000000"),
         ("qwen3-next-80b", {"linear_conv_kernel_dim": "4"}, "linear_conv_kernel_dim is '4'"),
         ("qwen3-next-80b", {"mamba_ssm_dtype": "int8"}, "mamba_ssm_dtype is 'int8'"),
         (

@@ -155,3 +155,16 @@ def test_what_does_not_speak_http(words):
 def test_a_host_that_is_unknown():
     with pytest.raises(SystemFailure, match=r"unknown|cannot be asked|nothing listens"):
         PrometheusClient("http://nowhere.invalid:9090", Access(timeout_s=5)).query("x")
+
+
+def test_a_number_beyond_all_measures_is_none(api, client):
+    api.say(result("matrix", [{"metric": {}, "values": [[0, "-1e308"], [15, "1e18"], [30, "7"]]}]))
+    (series,) = client.query_range("x", 0, 30, 15)
+    np.testing.assert_array_equal(series.values, [np.nan, np.nan, 7])
+
+
+@pytest.mark.parametrize("moment", [-62135647200, 1e300])
+def test_a_moment_outside_of_all_time_is_no_answer(api, client, moment):
+    api.say(result("vector", [{"metric": {}, "value": [moment, "2"]}]))
+    with pytest.raises(InputError):
+        client.query("x")

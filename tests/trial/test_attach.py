@@ -9,7 +9,7 @@ from maitre.errors import SystemFailure, UsageError
 from maitre.records import Cell, Workload
 from maitre.trial.attach import AttachEngine, AttachOptions, served_cell
 from maitre.trial.engine import TrialFailure
-from maitre.trial.probe import probe
+from maitre.trial.probe import Answer, probe
 
 CELL = Cell(max_num_seqs=4, max_num_batched_tokens=64)
 RUN = 1_700_000_000
@@ -131,3 +131,8 @@ def test_a_server_that_is_gone_ends_the_study(serving, workload):
 def test_a_server_in_development_mode_says_which_cell_it_runs_at(serving, config, cell):
     with serving(dev_config=config) as server:
         assert str(served_cell(server.url)) == cell
+
+
+def test_an_answer_that_is_nested_too_deeply_names_no_cell(monkeypatch):
+    monkeypatch.setattr("maitre.trial.attach.get", lambda *_: Answer(200, b"[" * 100_000, ""))
+    assert served_cell("http://server") is None

@@ -96,6 +96,7 @@ def test_a_key_is_asked_for_and_used():
         {"/v1/models": "<html>"},
         {"/v1/models": '{"data": [{"id": "a", "owned_by": "openai"}]}'},
         {"/v1/models": "[]"},
+        {"/v1/models": "[" * 100_000},
     ],
 )
 def test_another_http_server_is_not_taken_for_vllm(answers):

@@ -109,3 +109,9 @@ def test_a_gauge_that_is_late_is_no_other_traffic():
 )
 def test_what_others_do_shows(side, said):
     assert side.other_traffic(make_result([(0, 5), (0, 9), (4, 12)])) == f"the server served others, too: {said}"
+
+
+def test_a_number_of_blocks_that_no_server_has_is_unknown():
+    text = f'vllm:cache_config_info{{num_gpu_blocks="{"1" * 5000}"}} 1\n'
+    assert parse_metrics(text, 0.0).num_gpu_blocks is None
+    assert parse_metrics(text.replace("1" * 5000, "4321"), 0.0).num_gpu_blocks == 4321

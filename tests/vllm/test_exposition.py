@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from maitre.metric_series import MAX_VALUE
 from maitre.vllm.exposition import MAX_LINE_CHARACTERS, _any_sample, parse_sample
 
 LABELS = st.dictionaries(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True), st.text(max_size=12), max_size=4)
@@ -25,7 +26,7 @@ def test_it_reads_what_the_formats_own_reader_reads(labels, value):
     line = f"vllm:x{written(labels)} {value!r}"
     found = parse_sample(line)
     assert (found.name, dict(found.labels), found.time_s) == ("vllm:x", labels, None)
-    assert found.value == value or math.isnan(value)
+    assert found.value == value or math.isnan(value) or (math.isnan(found.value) and MAX_VALUE <= abs(value) < math.inf)
     if not any(character in "".join(labels.values()) for character in "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"):
         ((theirs,),) = (family.samples for family in text_string_to_metric_families(line))
         assert theirs.labels == labels
@@ -91,3 +92,13 @@ def test_a_hostile_line_takes_no_time():
     assert parse_sample("vllm:x{" + 'a="\\' * 10_000) is None
     assert parse_sample("vllm:x{" + "," * 60_000 + "} 5") is None
     assert parse_sample("vllm:x" + " " * 60_000 + "}") is None
+
+
+@pytest.mark.parametrize("number", ["-1e308", "1e18"])
+def test_a_number_beyond_all_measures_is_none(number):
+    assert math.isnan(parse_sample(f"vllm:num_requests_running {number}").value)
+
+
+@pytest.mark.parametrize("time", ["-1", "-1777636815000", "1e300", "9" * 20])
+def test_a_time_before_1970_or_after_all_time_is_none(time):
+    assert parse_sample(f"vllm:x 5 {time}").time_s is None

@@ -252,3 +252,10 @@ def test_json_that_is_nested_too_deeply_is_kept_as_it_is():
 def test_of_a_line_without_end_the_beginning_counts():
     line = f"torch.OutOfMemoryError: CUDA out of memory. {'9' * 100_000}"
     assert classify(line).code == classify(line[:100]).code
+
+
+@pytest.mark.parametrize("memory", ["20.1/0.", "20.1/0.0", f"{'9' * 400}/1.0", f"1/{'9' * 400}", "1.2.3/4.5.6"])
+def test_memory_that_makes_no_share_still_gives_a_remedy(memory):
+    text = f"Free memory on device ({memory} GiB) on startup is less than desired GPU memory utilization (0.9)"
+    assert classify(text).remedy
+    assert "nan" not in classify(text).remedy

@@ -205,3 +205,13 @@ def test_a_failure_far_behind_its_start_is_seen(one_start, pool_lines):
         + "RuntimeError: CUDA out of memory occurred when warming up sampler with 9 dummy requests."
     )
     assert one_start(text).failure == "oom-sampler"
+
+
+def test_figures_that_no_server_has_are_passed_over(one_start, pool_lines):
+    text = (
+        pool_lines("", 5000) + "total_gpu_memory (14.56GiB) x gpu_memory_utilization (1.50) = 7.28GiB\n"
+        f"Available KV cache memory: {'9' * 400}.0 GiB\n"
+    )
+    startup = one_start(text)
+    assert (startup.kv_cache_tokens, startup.device_gib) == (5000, 14.56)
+    assert (startup.gpu_memory_utilization, startup.available_kv_gib) == (None, None)

@@ -87,3 +87,8 @@ def test_a_level_before_a_bar_is_no_server(one_start):
 def test_more_names_than_servers_are_no_names(read_log):
     lines = "".join(f"{i}-{i} | GPU KV cache size: 5,000 tokens\n" for i in range(500))
     assert len(read_log(lines)) <= 65
+
+
+def test_a_pool_of_no_blocks_tells_nothing_of_their_size(one_start):
+    text = "# GPU blocks: 0, # CPU blocks: 0\nMaximum concurrency for 32768 tokens per request: 0.00x\n"
+    assert (one_start(text).num_gpu_blocks, one_start(text).block_size) == (0, None)

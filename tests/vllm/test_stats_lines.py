@@ -72,7 +72,7 @@ def test_another_loggers_head_may_stand_before_the_words():
     assert (found.engine, found.num_running) == (said["engine"], said["num_running"])
 
 
-@pytest.mark.parametrize("number", ["nan", "-1.0", "1.2.3", "-"])
+@pytest.mark.parametrize("number", ["nan", "-1.0", "1.2.3", "-", "9" * 400, "9" * 300])
 def test_what_is_no_number_is_unknown_and_the_rest_is_read(number):
     found = parse_stats(f"{RATES}Running: 8 reqs, Waiting: {number} reqs, GPU KV cache usage: {number}%")
     assert (found.num_running, found.num_waiting, found.kv_usage) == (8, None, None)
@@ -132,3 +132,7 @@ def test_v0_warnings_say_how_often_so_far():
     assert parse_v0_preemptions(warning) == 101
     assert parse_v0_preemptions("total_num_cumulative_preemption=101") is None
     assert parse_v0_preemptions(warning + "9" * 30) is None
+
+
+def test_more_kv_fetches_than_anybody_counts_are_unknown():
+    assert parse_stats(f"{RATES}KV fetch: {'9' * 5000} waiting to start, 2 in progress, 3 completed").num_kv_fetch is None

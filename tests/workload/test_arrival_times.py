@@ -81,3 +81,10 @@ def test_durations_need_a_finite_value_of_zero_or_more() -> None:
     assert seconds[:2].tolist() == [1.5, 0.0]
     assert (seconds[2:] != seconds[2:]).all()  # NaN
     assert read_durations(pl.Series([timedelta(milliseconds=20)]), "s").tolist() == [0.02]
+
+
+def test_numbers_that_64_bits_do_not_hold_are_no_times() -> None:
+    times = read([1e308, 1e308, 1000, 2000], "ms")
+    assert (times.valid.tolist(), times.epoch) == ([False, False, True, True], False)
+    with pytest.raises(InputError, match="most rows hold no time"):
+        read([1e308, 1e308], "ms")

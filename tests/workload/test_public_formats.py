@@ -112,3 +112,12 @@ def test_a_servegen_client_without_lengths_is_refused(tmp_path: Path, window: di
     head = {"0": {"input_tokens": "{}", "output_tokens": "{}"}}
     with pytest.raises(InputError, match="no window has both"):
         load(tmp_path, json.dumps(head | {"600": window, "9" * 5000: window}), "chunk-7-dataset.json")
+
+
+def test_a_conversation_of_more_tokens_than_can_be_counted_is_dropped(tmp_path: Path):
+    def turns(*lengths: int) -> dict[str, object]:
+        return {"conversations": [{"from": ("human", "gpt")[i % 2], "num_tokens": n} for i, n in enumerate(lengths)]}
+
+    workload = load(tmp_path, json.dumps([turns(2**63 - 1, 7, 5, 7), turns(5, 7)]))
+    assert (workload.prompt_tokens.tolist(), workload.output_tokens.tolist()) == ([5], [7])
+    assert workload.num_dropped == {"prompt_tokens over 10 million": 2}

@@ -71,6 +71,9 @@ def test_a_stored_workload_has_no_columns(stored: Path) -> None:
         ({"output_tokens": [0] * 10}, "at least one"),
         ({"colour": "red"}, "field 'colour'"),
         ({"prompt_tokens": []}, "prompt_tokens has 0"),
+        ({"prompt_tokens": [1] * 9 + [2**53 + 1]}, "field 'prompt_tokens': more than 2,147,483,647"),
+        ({"output_tokens": [2**31] * 10}, "field 'output_tokens'"),
+        ({"arrival_s": [0] * 9 + [1e308]}, "field 'arrival_s'"),
     ],
 )
 def test_a_wrong_stored_workload_is_named(stored: Path, change: dict[str, Any], message: str) -> None:
@@ -98,3 +101,10 @@ def test_storing_through_a_symbolic_link_keeps_the_link(stored: Path, tmp_path: 
     save_workload(load_workload("fixed:1:1", num_requests=3), link)
     assert link.is_symlink()
     assert load_workload(str(stored)).num_requests == 3
+
+
+def test_half_a_character_in_a_name_is_replaced_so_that_it_can_be_stored_again(stored: Path) -> None:
+    stored.write_text(json.dumps(json.loads(stored.read_text()) | {"name": "a\ud800"}))
+    workload = load_workload(str(stored))
+    save_workload(workload, stored)
+    assert load_workload(str(stored)).name == workload.name == "a\ufffd"

@@ -7,6 +7,7 @@ import pytest
 
 from maitre.cli import main
 from maitre.errors import UsageError
+from maitre.records import Workload
 from maitre.workload import TRACE_FORMATS, export_trace, load_workload
 
 TABLE = "timestamp_s,prompt_tokens,output_tokens\n100,600,9\n100.25,1,8\n102,512,7\n"
@@ -100,3 +101,15 @@ def test_an_unknown_tool_is_refused_before_anything_is_read(capsys: pytest.Captu
         main(["profile", "missing.csv", "--to", "locust"])
     assert done.value.code == 2
     assert "--to locust: no such trace format" in capsys.readouterr().err
+
+
+def test_a_trace_with_more_hashes_than_fit_in_memory_is_refused_and_one_without_any_is_not():
+    blocks = {"prefix_hashes": [[1], [1]], "prefix_block_tokens": 16}
+    workload = Workload(
+        name="n", source="s", prompt_tokens=[2**31 - 1, 2], output_tokens=[3, 4], arrival_s=[0, 1.5], **blocks
+    )
+    with pytest.raises(UsageError, match="134,217,729 hashes") as caught:
+        export_trace(workload, "mooncake", "FILE")
+    assert "--num-requests" in caught.value.hint
+    lines, _ = export_trace(workload, "guidellm", "FILE")
+    assert [row["input_length"] for row in rows_of(lines)] == [2**31 - 1, 2]

@@ -190,3 +190,12 @@ def test_a_table_of_prompts_about_logs_is_a_table(tmp_path: Path):
     line = STATS.format(second=4, prompt=43.2, output=9, running=2, waiting=0).replace(",", ";")
     workload = load(tmp_path, "prompt,prompt_tokens,output_tokens", f"what means {line}?,30,9")
     assert workload.prompt_tokens.tolist() == [30]
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 300])
+def test_a_number_that_no_server_counts_to_is_left_out_of_its_load(tmp_path: Path, number: str):
+    lines = [STATS.format(second=0, prompt=1.0, output=1.0, running=4, waiting=number)] * 2
+    with pytest.raises(NoRequestsError) as caught:
+        load(tmp_path, *lines)
+    assert caught.value.load is not None
+    assert (caught.value.load.concurrency_mean, caught.value.load.waiting_max) == (4.0, 0)

@@ -8,7 +8,7 @@ from maitre.verify.engine_gauges import AT_LIMIT, EngineGauges, share
 from maitre.verify.evidence import Evidence
 from maitre.verify.verdict import Finding
 from maitre.verify.waiting_causes import FULL, MOSTLY
-from maitre.verify.words import per_minute, percent, span
+from maitre.verify.words import percent, span
 
 PREEMPTIONS_PER_MIN = 1.0
 """The article's bound for a healthy server."""
@@ -37,8 +37,8 @@ def preempting(evidence: Evidence) -> Finding | None:
     return Finding(
         code="preempting",
         verdict="lower-max-num-seqs" if at_limit else "kv-bound",
-        message=f"{per_minute(rate)} preemptions: running requests outgrow the KV pool, and what they had computed is "
-        "computed again",
+        message=f"{rate:,.1f} preemptions a minute: running requests outgrow the KV pool, and what they had computed "
+        "is computed again",
         value=rate,
         remedy="give the pool more (--kv-cache-dtype fp8, a higher --gpu-memory-utilization, more GPUs), or lower "
         "--max-num-seqs to what it holds, which may cost some throughput",

@@ -16,6 +16,7 @@ FAULTS = {
     "server-error": {"status": 500, "text": "the engine is dead"},
     "redirect": {"status": 307, "headers": {"Location": "/elsewhere"}},
     "garbage": {"text": "data: hello\n\n"},
+    "nested": {"text": "[" * 100_000},
 }
 """Answers in one piece; hang, reset, short and error-event take more than that."""
 

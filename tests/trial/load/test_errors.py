@@ -78,3 +78,9 @@ def test_an_address_that_is_none_is_refused(make_load, address):
 
 def test_the_key_is_not_shown():
     assert "secret" not in repr(Target("http://x", "tiny", "secret"))
+
+
+def test_an_answer_that_is_nested_too_deeply_is_a_bad_one(serving, make_load):
+    with serving(faults={0: "nested"}) as server:
+        (outcome,) = drive(make_load(1, is_streaming=False), server.url, "tiny", timeout_s=20).outcomes
+    assert outcome.error_kind == "bad-answer"

@@ -63,3 +63,11 @@ def test_an_event_that_is_no_json_is_refused():
 )
 def test_an_error_is_told_in_the_servers_words(body, text):
     assert error_text(body) == text
+
+
+def test_json_that_is_nested_too_deeply_is_no_event_and_an_error_as_it_stands():
+    nested = b"[" * 100_000
+    with pytest.raises(InputError, match="no JSON object") as caught:
+        count(b"data: " + nested + b"\n\n")
+    assert caught.value.hint
+    assert error_text(nested) == "[" * 500

@@ -56,6 +56,12 @@ def test_a_native_histogram_is_read_where_no_classic_one_is():
     assert sort_names([native, f"{native}_bucket"], (), HISTOGRAMS).histograms == (f"{native}_bucket",)
 
 
+def test_a_name_that_was_not_asked_for_has_no_own_name():
+    found = sort_names(["vllm:num_requests_running"], (), HISTOGRAMS)
+    assert found.own_name("vllm:num_requests_running") == "vllm:num_requests_running"
+    assert (found.own_name("vllm:request_generation_tokens_sum"), found.own_name("up")) == (None, None)
+
+
 def test_a_prefix_that_stands_for_vllm():
     assert sort_names(["llm_num_requests_running"], (), HISTOGRAMS).gauges == ()
     assert sort_names(["llm_num_requests_running"], ("llm_",), HISTOGRAMS).gauges == ("llm_num_requests_running",)

@@ -209,3 +209,8 @@ def test_bytes_of_any_kind_do_no_harm(noise, size):
     except InputError:
         return
     assert found.num_scrapes >= 1
+
+
+@pytest.mark.parametrize("line", ["# scraped 0001-01-01T00:00:00+14:00", "Mon Jan  1 12:00:00 UTC 0001"])
+def test_a_time_before_1970_is_none(line):
+    assert time_in_line(line) is None

@@ -9,6 +9,8 @@ import pytest
 
 from maitre.errors import InputError, SystemFailure
 from maitre.workload.langfuse.connection import Connection, Overloaded
+from maitre.workload.langfuse.journal import Journal
+from maitre.workload.langfuse.selection import Window
 
 USAGE = {"input": 10, "output": 5}
 TOO_MUCH = {
@@ -204,6 +206,15 @@ def test_a_journal_that_somebody_else_wrote_counts_as_far_as_it_is_sound(langfus
     foreign = {"until_ms": until_ms + 86_400_000, "observations": [call]}
     path.write_text("\n".join([head, part, json.dumps(foreign)]))
     assert read().num_requests == 6
+
+
+def test_half_a_character_in_a_journal_is_replaced(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    head = {"schema_version": "maitre-langfuse-journal-1", "window": [0, 1000], "begun_ms": 5}
+    part = {"until_ms": 250, "observations": [["a", "\ud800", 0, 10, 0.1, 3, 0, 4, ""]]}
+    path.write_text(f"{json.dumps(head)}\n{json.dumps(part)}\n")
+    (call,) = Journal(path, Window(0, 1000), 6).observations
+    assert call.model == "\ufffd"
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,16 @@ SPELLINGS = {
 }  # fmt: skip
 
 UNUSABLE = {
-    "usage missing": [{}, {"usageDetails": {}}, {"usageDetails": None, "usage": {"input": 0, "output": 0, "total": 0}}],
+    "usage missing": [
+        {},
+        {"usageDetails": {}},
+        {"usageDetails": None, "usage": {"input": 0, "output": 0, "total": 0}},
+        {"usageDetails": [{"key": [], "value": 1}]},
+        {"usageDetails": [{"key": 7, "value": 1}]},
+    ],
     "prompt usage missing": [{"usageDetails": {"output": 5}}],
     "prompt usage zero": [{"usageDetails": {"input": 0, "output": 5}}],
-    "usage not in tokens": [{"usage": {"input": 9, "output": 9, "unit": "CHARACTERS"}}],
+    "usage not in tokens": [{"usage": {"input": 9, "output": 9, "unit": "CHARACTERS"}}, {"usage": {"unit": [[], 0]}}],
     "usage not a number": [{"usageDetails": {"input": "many"}}, {"usageDetails": {"input": True}}],
     "usage not whole": [{"usageDetails": {"input": 1.5, "output": 1}}],
     "usage negative": [{"usageDetails": {"input": -1, "output": 1}}, {"usageDetails": {"input": -(10**400)}}],

@@ -103,3 +103,16 @@ def test_engines_with_other_bounds_count_at_the_bounds_that_all_have(start_recor
     } | CUSTOM_BOUNDS
     prompt = read_prometheus(start_recorded(names, answers), Selection(since="1h")).prompt
     assert (prompt.upper.tolist(), prompt.counts.tolist()) == ([10.0, 20.0, float("inf")], [3.0, 4.0, 2.0])
+
+
+def test_a_bucket_without_a_bound_is_passed_over(start_recorded):
+    names = [*NAMES, "vllm:request_prompt_tokens_bucket", "vllm:request_prompt_tokens_count"]
+    answers = {
+        "sum by (model_name) (increase": [value(4, model_name="m")],
+        'sum by (le) (increase({__name__="vllm:request_prompt_tokens_bucket"': [
+            value(3, le="10"), value(9, le="ten"), value(4, le="+Inf"), value(44),
+        ],
+        "count by (le)": [value(1, le="10"), value(1), value(1, le="ten"), value(1, le="+Inf")],
+    } | CUSTOM_BOUNDS  # fmt: skip
+    prompt = read_prometheus(start_recorded(names, answers), Selection(since="1h")).prompt
+    assert (prompt.upper.tolist(), prompt.counts.tolist()) == ([10.0, float("inf")], [3.0, 1.0])

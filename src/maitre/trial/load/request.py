@@ -125,4 +125,5 @@ def _kind_of_status(status: int) -> ErrorKind:
 def _text_of(error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no end within {timeout_s:g} s"
-    return str(error) or type(error).__name__
+    text = error.args[0] if isinstance(error, InputError) else str(error)
+    return text or type(error).__name__
