@@ -200,13 +200,13 @@ def _read_steps(path: Path) -> StepRecord | None:
     """The steps of a trial; None if they were not kept."""
     if not path.exists():
         return None
+    hint = "remove the file: the trial counts without it, too"
     try:
         columns = read_arrays(path)
-        if "output_end_s" not in columns or any(values.ndim != 1 for values in columns.values()):
-            raise ValueError("columns of steps were expected, output_end_s among them")
     except (KeyError, ValueError) as error:
-        what = f"{path}: not the steps of a trial ({error})"
-        raise InputError(what, "remove the file: the trial counts without it, too") from None
+        raise InputError(f"{path}: not the steps of a trial ({error})", hint) from None
+    if "output_end_s" not in columns or any(values.ndim != 1 for values in columns.values()):
+        raise InputError(f"{path}: not the steps of a trial (no columns, or no output_end_s)", hint)
     steps = {name: values for name, values in columns.items() if not name.startswith(REQUEST_PREFIX)}
     requests = {name.removeprefix(REQUEST_PREFIX): values for name, values in columns.items() if name not in steps}
     return RunRecord(steps, requests) if requests else StepRecord(steps)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -68,12 +67,3 @@ def write(tmp_path):
         return path
 
     return to_file
-
-
-@pytest.fixture(scope="session")
-def vllm():
-    """The program of a real vLLM."""
-    found = shutil.which(os.environ.get("MAITRE_VLLM") or "")
-    if not found and os.environ.get("CI") == "true":
-        pytest.fail("MAITRE_VLLM names no vllm program, and CI runs every test")
-    return found or pytest.skip("MAITRE_VLLM does not name a vllm program")

@@ -28,7 +28,8 @@ def test_what_is_told_first_counts():
 
 
 def test_pools_of_engines_are_added_up():
-    known = from_series([info(engine="0", num_gpu_blocks="100", block_size="16"), info(engine="1", num_gpu_blocks="50", block_size="16")])  # fmt: skip
+    pools = [info(engine=engine, num_gpu_blocks=blocks, block_size="16") for engine, blocks in (("0", "100"), ("1", "50"))]
+    known = from_series(pools)
     assert (known.num_gpu_blocks, known.block_size, known.kv_tokens) == (150, 16, 2400)
 
 
@@ -50,3 +51,8 @@ def test_a_log_tells_limits_and_pool():
     )
     known = from_startup(read_startups([lines], "log")[0])
     assert (known.max_num_seqs, known.max_num_batched_tokens, known.kv_tokens) == (64, 4096, 120_000)
+
+
+def test_a_limit_or_a_pool_of_nothing_is_not_known():
+    lines = b"# GPU blocks: 0, # CPU blocks: 0\nGPU KV cache size: 0 tokens\nargs: {'max_num_seqs': 0}\n"
+    assert from_startup(read_startups([lines], "log")[0]) == Deployment()

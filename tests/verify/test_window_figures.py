@@ -138,7 +138,9 @@ def test_one_sample_has_no_sub_windows():
 
 def test_a_bucket_without_a_bound_is_passed_over():
     whole = buckets("vllm:request_prompt_tokens", {"100": 2.0, "+Inf": 1.0})
-    broken = [counter("vllm:request_prompt_tokens_bucket", 1.0, **labels) for labels in ({}, {"le": "x"}, {"le": "nan"})]
+    broken = [
+        counter("vllm:request_prompt_tokens_bucket", 1.0, **labels) for labels in ({}, {"le": "x"}, {"le": "nan"})
+    ]
     found, expected = (window_figures(series).prompt_lengths for series in ([*whole, *broken], whole))
     np.testing.assert_array_equal(found.counts, expected.counts)
     assert window_figures(broken).prompt_lengths is None

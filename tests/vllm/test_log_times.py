@@ -39,7 +39,17 @@ def test_every_carrier_tells_the_time(line):
     assert one_time(line) == epoch_s("2026-07-28T06:40:59+00:00")
 
 
-@pytest.mark.parametrize("line", [WORDS, "INFO 13-45 06:40:59 x", "INFO 02-30 06:40:59 x", "2026-13-01 00:00:00 x", "", "0001-01-01T00:00:00+14:00 x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        WORDS,
+        "INFO 13-45 06:40:59 x",
+        "INFO 02-30 06:40:59 x",
+        "2026-13-01 00:00:00 x",
+        "",
+        "0001-01-01T00:00:00+14:00 x",
+    ],
+)
 def test_a_line_without_a_time_has_none(line):
     assert np.isnan(times_s([stamp_of(line)])[0])
 

@@ -135,4 +135,6 @@ def test_v0_warnings_say_how_often_so_far():
 
 
 def test_more_kv_fetches_than_anybody_counts_are_unknown():
-    assert parse_stats(f"{RATES}KV fetch: {'9' * 5000} waiting to start, 2 in progress, 3 completed").num_kv_fetch is None
+    assert (
+        parse_stats(f"{RATES}KV fetch: {'9' * 5000} waiting to start, 2 in progress, 3 completed").num_kv_fetch is None
+    )

@@ -5,7 +5,10 @@ import importlib.util
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,22 +50,35 @@ def scrapes(vllm, tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     _, dials = fresh_dials(folder / "dials")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     words = [str(vllm), "serve", str(folder), "--load-format", "dummy", "--skip-tokenizer-init", "--enforce-eager"]
-    words += ["--max-model-len", "1024", "--block-size", "32", "--no-enable-prefix-caching", "--port", "8019"]
-    os.environ.update(VARIABLES)
-    server = served.start([*words, *dials.arguments(cell(64, 1024))], dials, folder / "server.log")
+    words += ["--max-model-len", "1024", "--block-size", "32", "--no-enable-prefix-caching", "--port", str(port)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in VARIABLES.items():
+            patch.setenv(name, value)
+        server = served.start([*words, *dials.arguments(cell(64, 1024))], dials, folder / "server.log")
 
     async def go_through():
-        await served.wait_ready("http://127.0.0.1:8019", server)
+        await served.wait_ready(f"http://127.0.0.1:{port}", server)
         for run, condition in enumerate(CONDITIONS, start=1):
-            await served.record(condition, run, dials, 8019, SECONDS, folder)
+            await served.record(condition, run, dials, port, SECONDS, folder)
 
     try:
         asyncio.run(go_through())
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+        stop(server)
     return folder
+
+
+def stop(server):
+    """Politely, then for sure; its processes are a group of their own."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, sent)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(30)
 
 
 @pytest.mark.vllm

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from maitre.verify.foresight.settled import CellFigures
     from maitre.verify.foresight.turn import SimulatedTurn
     from maitre.verify.verdict import Finding
     from maitre.verify.verification import Verification
@@ -122,21 +123,26 @@ def turn_lines(turn: SimulatedTurn) -> list[RenderableType]:
         table.add_column(str(cell), justify="right")
     columns = [expected.figures, *(one.figures for one in expected.candidates)]
     for name, show in _ROWS:
-        table.add_row(name, *(_shown(getattr(figures, show[0]), show[1]) for figures in columns))
+        table.add_row(name, *(_shown(figures, *show) for figures in columns))
     return [table, Text(told), *(Text(f"assumed: {text}", style="dim") for text in expected.assumptions)]
 
 
+_UNBOUNDED = {"waiting", "ttft_p95_s"}
+"""What has no value while the queue grows."""
 _ROWS = (
     ("output tokens/s", ("output_tokens_per_s", "{:,.0f}")),
     ("requests/s at most", ("capacity_rps", "{:.2f}")),
     ("waiting", ("waiting", "{:.1f}")),
     ("TTFT p95, s", ("ttft_p95_s", "{:.2f}")),
-    ("ITL p50, s", ("itl_p50_s", "{:.3f}")),
+    ("ITL mean, s", ("itl_mean_s", "{:.3f}")),
     ("ITL p99, s", ("itl_p99_s", "{:.3f}")),
     ("preemptions a minute", ("preemptions_per_min", "{:.1f}")),
     ("KV usage", ("kv_usage", "{:.0%}")),
 )
 
 
-def _shown(value: float | None, form: str) -> str:
-    return "grows" if value is None else form.format(value)
+def _shown(figures: CellFigures, name: str, form: str) -> str:
+    value = getattr(figures, name)
+    if value is not None:
+        return form.format(value)
+    return "grows" if name in _UNBOUNDED and not figures.keeps_up else "-"

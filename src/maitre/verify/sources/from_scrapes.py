@@ -116,5 +116,5 @@ def _address(url: str) -> tuple[Address, str]:
     except UsageError:
         raise UsageError(f"'{url.rpartition('@')[2]}' is not the address of a server", _HINT) from None
     root = address.root.removesuffix("/v1")
-    path = "" if root.endswith("/metrics") or address.params else "/metrics"
+    path = "" if "/metrics" in root or address.params else "/metrics"
     return Address(root, address.user, address.password, address.params), path
