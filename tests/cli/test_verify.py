@@ -111,6 +111,10 @@ def test_the_contract_of_the_json(capsys):
     assert answer["observed"]["itl_family"] == "vllm:inter_token_latency_seconds"
     assert {"code", "value", "remedy", "remedy_code", "evidence"} <= answer["findings"][0].keys()
     assert answer["findings"][0]["remedy_code"] == "raise-max-num-seqs"
+    figures = answer["figures"]
+    assert figures["running"] == pytest.approx(8, abs=1)
+    assert figures["queue_time_mean_s"] < figures["ttft_mean_s"] < 60
+    assert (figures["preemptions_per_min"], figures["prefix_hit_rate"]) == (0, None)  # prefix caching is off
 
 
 def test_the_limits_come_from_the_command_that_started_the_server(capsys):

@@ -28,7 +28,9 @@ def test_what_is_told_first_counts():
 
 
 def test_pools_of_engines_are_added_up():
-    pools = [info(engine=engine, num_gpu_blocks=blocks, block_size="16") for engine, blocks in (("0", "100"), ("1", "50"))]
+    pools = [
+        info(engine=engine, num_gpu_blocks=blocks, block_size="16") for engine, blocks in (("0", "100"), ("1", "50"))
+    ]
     known = from_series(pools)
     assert (known.num_gpu_blocks, known.block_size, known.kv_tokens) == (150, 16, 2400)
 

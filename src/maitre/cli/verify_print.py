@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from maitre.verify.figures import Figures
     from maitre.verify.foresight.settled import CellFigures
     from maitre.verify.foresight.turn import SimulatedTurn
     from maitre.verify.verdict import Finding
@@ -37,6 +38,7 @@ def rendered(answer: Verification) -> list[RenderableType]:
         Text(_looked_at(answer), style="dim"),
         "",
         _confirmations(answer),
+        Text(_figures(answer.figures), style="dim"),
         "",
         _why(answer.findings[0]),
         *_findings(answer.findings[1:]),
@@ -63,6 +65,24 @@ def _looked_at(answer: Verification) -> str:
     if answer.observed.engines:
         words.append(f"{answer.observed.engines} engine{'' if answer.observed.engines == 1 else 's'}")
     return ", ".join(words)
+
+
+def _figures(figures: Figures) -> str:
+    """What else is known of the window, in one line."""
+    from maitre.verify.words import milliseconds, percent
+
+    told = (
+        (figures.rate_rps, "requests/s {:.3g}".format),
+        (figures.running, "running {:.3g}".format),
+        (figures.output_tokens_per_s, "output tokens/s {:,.0f}".format),
+        (figures.kv_usage, lambda usage: f"KV usage {percent(usage)}"),
+        (figures.kv_usage_p95, lambda usage: f"p95 {percent(usage)}"),
+        (figures.prefix_hit_rate, lambda rate: f"prefix cache hits {percent(rate)}"),
+        (figures.ttft_mean_s, lambda seconds: f"TTFT {milliseconds(seconds)}"),
+        (figures.queue_time_mean_s, lambda seconds: f"queue time {milliseconds(seconds)}"),
+        (figures.num_rejected or None, "refused {:,.0f}".format),
+    )
+    return ", ".join(show(value) for value, show in told if value is not None)
 
 
 def _confirmations(answer: Verification) -> RenderableType:

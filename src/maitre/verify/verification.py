@@ -12,6 +12,7 @@ from maitre.records import Record
 from maitre.verify.deployment import Deployment, first_known, from_series
 from maitre.verify.diagnosis import judge
 from maitre.verify.evidence import Evidence, LogFailure, gather
+from maitre.verify.figures import Figures, figures_of
 from maitre.verify.foresight.turn import SimulatedTurn
 from maitre.verify.modes.modality import Modality
 from maitre.verify.observed import Observed, observed
@@ -30,7 +31,9 @@ class Verification(Record):
     summary: str
     confirmations: tuple[Confirmation, ...]
     findings: tuple[Finding, ...]
+    figures: Figures
     observed: Observed
+    """What the last look showed."""
     deployment: Deployment
     turn: SimulatedTurn | None = None
     """What the simulator expects of the proposed turn; None without a turn, or without a model of the server."""
@@ -76,6 +79,7 @@ def verify(
         summary=judgement.summary,
         confirmations=judgement.confirmations,
         findings=judgement.findings,
+        figures=figures_of(evidence),
         observed=observed(series),
         deployment=known,
         notes=tuple(notes),
