@@ -1,4 +1,4 @@
-"""How long `maitre verify` reads a window of a real Prometheus and a real VictoriaMetrics, and in how many requests.
+"""How long `maitre verify` takes for a window of a real Prometheus and a real VictoriaMetrics, and in how many requests.
 
     MAITRE_PROMETHEUS=$(.ci/install_prometheus) python benchmarks/prometheus_window.py --engines 1 --days 7
 
@@ -18,7 +18,9 @@ from typing import Any
 
 from maitre.metric_series import MetricSeries, total_increase
 from maitre.prometheus.client import PrometheusClient
+from maitre.verify.deployment import Deployment
 from maitre.verify.sources.from_prometheus import read_window
+from maitre.verify.verification import verify
 
 START_S = 1_700_006_400
 """On the border of two of Prometheus' blocks."""
@@ -53,7 +55,7 @@ def main() -> None:
                 servers.create_blocks(programs, text, Path(folder) / "prometheus")
                 servers.import_history(victoria, text)
             prometheus = servers.start_prometheus(programs, Path(folder) / "prometheus")
-            print("server            engines  requests  series  seconds (median, worst)  tokens read/scraped")
+            print("server            engines  requests  series  read: median, worst s  verdict s  tokens read/scraped")
             for server in (prometheus, victoria):
                 measure(server, options.engines, end_s, options.repeats, history.RATES["prompt_tokens_total"])
         finally:
@@ -72,11 +74,14 @@ def measure(server: Any, engines: int, end_s: float, repeats: int, tokens_per_s:
         start = time.perf_counter()
         found = read_window(client, START_S, end_s)
         seconds.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    verify(found, Deployment(max_num_seqs=256, max_num_batched_tokens=8192), server.name)
+    verdict_s = time.perf_counter() - start
     tokens = total_increase([one for one in found if one.name == "vllm:prompt_tokens_total"]) or 0.0
     share = tokens / (tokens_per_s * engines * (end_s - START_S - 120))
     times = f"{statistics.median(seconds):.2f}, {max(seconds):.2f}"
     name = server.name
-    print(f"{name:16}  {engines:7}  {client.num_requests:8}  {len(found):6}  {times:23}  {share:.6f}")
+    print(f"{name:16}  {engines:7}  {client.num_requests:8}  {len(found):6}  {times:21}  {verdict_s:9.2f}  {share:.6f}")
 
 
 def load(name: str) -> Any:

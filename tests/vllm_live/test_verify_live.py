@@ -37,7 +37,7 @@ def cell(seqs, tokens):
 
 
 CONDITIONS = [
-    served.Condition("seq-capped", cell(2, 1024), 64, 48, clients=24),
+    served.Condition("seq-capped", cell(4, 1024), 64, 200, clients=24),
     served.Condition("raise-token-budget", cell(64, 64), 900, 8, clients=24),
     served.Condition("kv-bound", cell(64, 1024), 64, 600, clients=32, num_gpu_blocks=60),
     served.Condition("client-limited", cell(64, 1024), 64, 48, clients=6),

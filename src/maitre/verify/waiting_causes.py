@@ -84,7 +84,7 @@ def _pool(evidence: Evidence, queue: EngineGauges, limit: int | None) -> Finding
     gated = _gated(evidence, queue)
     if full < MOSTLY and gated < MOSTLY:
         return None
-    how = f"{percent(_kv_mean(queue))} full" if full >= MOSTLY else "too full for the next prompt"
+    how = f"full in {percent(full)} of the samples" if full >= MOSTLY else "too full for the next prompt"
     return Finding(
         code="pool-bound",
         verdict="kv-bound",
