@@ -1,4 +1,4 @@
-"""How long `maitre verify` takes for a window of a real Prometheus and a real VictoriaMetrics, and in how many requests.
+"""How long `maitre verify` takes for a window of a real Prometheus or VictoriaMetrics, and in how many requests.
 
     MAITRE_PROMETHEUS=$(.ci/install_prometheus) python benchmarks/prometheus_window.py --engines 1 --days 7
 

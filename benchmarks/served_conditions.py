@@ -123,8 +123,16 @@ async def wait_ready(url: str, server: subprocess.Popen[bytes]) -> None:
     raise SystemExit("the server did not start; see server.log")
 
 
-async def record(condition: Condition, run: int, dials: DialDirectory, port: int, seconds: float, out: Path) -> None:
-    """One condition: turn the dials, load, save a scrape a second, and wait until the server is empty."""
+async def record(
+    condition: Condition,
+    run: int,
+    dials: DialDirectory,
+    port: int,
+    seconds: float,
+    out: Path,
+    every_s: float = 1.0,
+) -> None:
+    """One condition: turn the dials, load, save scrapes, and wait until the server is empty."""
     url = f"http://127.0.0.1:{port}"
     dials.turn(run, condition.cell, num_gpu_blocks=condition.num_gpu_blocks)
     unlimited = aiohttp.TCPConnector(limit=0)
@@ -139,7 +147,7 @@ async def record(condition: Condition, run: int, dials: DialDirectory, port: int
                     text = await answer.text()
                 file.write(f"# scraped {datetime.now(UTC).isoformat(timespec='milliseconds')}\n")
                 file.writelines(f"{line}\n" for line in text.splitlines() if "vllm:" in line and "_created" not in line)
-                await asyncio.sleep(1)
+                await asyncio.sleep(every_s)
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
     async with aiohttp.ClientSession() as session:
