@@ -19,7 +19,7 @@ from maitre.simulator.step_time import StepTime
 
 STEP_TIME = StepTime(a0=0.01, b0=1e-4, c0=1e-6, a1=0.012, b1=1e-4, c1=1e-6, d1=1e-8, knee=4, graph_sizes=(1, 2, 4))
 
-thoroughly = settings(deadline=None, max_examples=250)
+thoroughly = settings(deadline=None, max_examples=100)
 
 
 @st.composite

@@ -23,7 +23,7 @@ def expect_turn(answer: Verification, evidence: Evidence, server: ServerOptions,
         return None
     try:
         if server.model is not None and server.gpu is not None:
-            known = known_server(setup_of(server, answer.deployment))
+            known = known_server(setup_of(server, answer.deployment, evidence.num_engines))
         else:
             known = fitted_server(answer.deployment, evidence)
     except InputError as error:
@@ -31,7 +31,7 @@ def expect_turn(answer: Verification, evidence: Evidence, server: ServerOptions,
     return simulate_turn(turn, known, evidence, seed)
 
 
-def setup_of(server: ServerOptions, deployment: Deployment) -> Setup:
+def setup_of(server: ServerOptions, deployment: Deployment, num_engines: int) -> Setup:
     """The named model and GPU at the dials and with the pool that the deployment shows."""
     from maitre.setup import Setup
     from maitre.vllm import check_server
@@ -45,6 +45,5 @@ def setup_of(server: ServerOptions, deployment: Deployment) -> Setup:
     }
     config = config.model_copy(update={name: value for name, value in known.items() if value is not None})
     check_server(config, model.max_position_embeddings)
-    engines = deployment.data_parallel_size or 1
-    blocks = None if deployment.num_gpu_blocks is None else deployment.num_gpu_blocks // engines
+    blocks = None if deployment.num_gpu_blocks is None else deployment.num_gpu_blocks // num_engines
     return Setup(config, model, gpu, blocks)
