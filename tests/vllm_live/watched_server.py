@@ -41,7 +41,11 @@ FLAGS = {
     "--custom-histogram-buckets": json.dumps({"request_tokens": finer_buckets(EXPECTED)}),
 }  # fmt: skip
 SWITCHES = ("--skip-tokenizer-init", "--enforce-eager", "--enable-logging-iteration-details")
-VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOG_STATS_INTERVAL": "1"}
+ONE_ENGINE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
+"""The worker runs within the engine's process: one process less that imports vLLM before the server is ready."""
+VARIABLES = {
+    "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOG_STATS_INTERVAL": "1", **ONE_ENGINE_PROCESS,
+}  # fmt: skip
 TARGETS = ("itl_p99=50ms", "ttft_p95=500ms", "tpot_p90=40ms", "e2e_p95=20s")
 
 SINGLE = [(prompt, output) for prompt in (30, 60, 130, 400) for output in (3, 12, 50)]

@@ -4,6 +4,8 @@ import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,14 +24,26 @@ def profile(path: Path, stderr: int) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, env=environment, check=True)
 
 
+def read_all(terminal: int) -> str:
+    """Until nobody holds the other end; unread, a full terminal makes the program stand still."""
+    pieces = []
+    with suppress(OSError):
+        while piece := os.read(terminal, 65536):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
 def test_a_terminal_shows_the_file_and_its_size(long_table: Path):
     ours, theirs = pty.openpty()
-    done = profile(long_table, theirs)
-    os.close(theirs)
-    shown = os.read(ours, 65536).decode()
+    with ThreadPoolExecutor(1) as reader:
+        shown = reader.submit(read_all, ours)
+        try:
+            done = profile(long_table, theirs)
+        finally:
+            os.close(theirs)
     os.close(ours)
-    assert "reading" in shown
-    assert "MB)" in shown
+    assert "reading" in shown.result()
+    assert "MB)" in shown.result()
     assert b"412" in done.stdout
 
 

@@ -9,8 +9,9 @@ from maitre.verify.evidence import Evidence
 from maitre.verify.verdict import Finding
 from maitre.verify.words import percent
 
-LEAST_S = 120.0
-"""How long a sign has to last; the engine answers within a step, and a step within seconds."""
+LEAST_S = 360.0
+"""How long a sign has to last. Prometheus repeats the last scrape of a server for five minutes
+(`--query.lookback-delta`), and what is repeated stands still."""
 LEAKED = 0.02
 """KV usage of an idle engine that counts: gauges are rounded, and a last step may still hold a block."""
 
