@@ -35,7 +35,7 @@ def test_two_servers_are_scraped_on_one_port(bed, conditions, start_server):
         targets = [
             (exporter.address, {"__metrics_path__": exporter.path(name), "instance": name}) for name in conditions
         ]
-        server = start_server("prometheus", targets=targets)
+        server = start_server("prometheus", targets=targets, interval_s=0.5)
         for name in conditions:
             server.wait_for(f'count_over_time(vllm:num_requests_running{{instance="{name}"}}[1h])', 12)
             server.wait_for(f'increase(vllm:generation_tokens_total{{instance="{name}"}}[1h])', 100)
