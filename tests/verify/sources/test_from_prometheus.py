@@ -177,3 +177,26 @@ def test_what_may_be_another_server_is_kept():
 def test_a_window_that_ends_before_it_starts():
     with pytest.raises(UsageError, match="ends before it starts"):
         read_window(PrometheusClient("http://localhost:9"), 10, 10.0001)
+
+
+class Stored:
+    """A Prometheus API that has one gauge."""
+
+    address, remarks = "http://stored", ()
+
+    def __init__(self, name):
+        self.name = name
+
+    def label_values(self, *_):
+        return [self.name]
+
+    def query_range(self, *_):
+        return [series([3, 4, 5], name=self.name)]
+
+
+@pytest.mark.parametrize(("name", "num_notes"), [("vllm:num_waiting_seqs", 1), ("vllm:num_requests_waiting", 0)])
+def test_a_name_that_never_was_is_taken_for_what_it_means_and_that_is_said(name, num_notes):
+    notes = []
+    found = read_window(Stored(name), 0, 300, on_note=notes.append)
+    assert [one.name for one in found] == ["vllm:num_requests_waiting"]
+    assert len([note for note in notes if "no vLLM ever had" in note]) == num_notes

@@ -23,6 +23,7 @@ from maitre.units import format_seconds
 from maitre.verify.sources.prometheus_names import HISTOGRAMS, ServerNames, any_of, find_names, parse_matcher, select
 from maitre.verify.sources.same_series import drop_copies, join_pieces
 from maitre.verify.sources.server_starts import MARGIN_S, Turn, find_turns
+from maitre.vllm.metric_names import resolve_name
 
 FINE_STEP_S = 15.0
 """The usual scrape interval of vLLM's own examples is 5 s, Prometheus' default 60 s."""
@@ -74,6 +75,9 @@ def read_window(
         raise UsageError("the window ends before it starts", "give an earlier start or a later end")
     given = tuple(parse_matcher(text) for text in matchers)
     names = find_names(client, start_s, end_s, given, prefixes, histograms)
+    for written, own in names.own.items():
+        if (meaning := resolve_name(written, prefixes)) is not None and meaning.is_alias:
+            on_note(f"{written}: no vLLM ever had a metric of that name; it is taken for {own}")
     servers = _Reader(client, names, given, start_s, end_s)
     model = servers if model_name is None else replace(servers, matchers=(*given, any_of("model_name", [model_name])))
     step_s, coarse_step_s = steps_s(end_s - start_s)
