@@ -19,9 +19,9 @@ def write_junit(answer: Verification, path: Path) -> None:
         SystemFailure: the file cannot be written.
     """
     from maitre.errors import SystemFailure
-    from maitre.verify.verdict import STAYS
+    from maitre.verify.verdict import answer_of
 
-    verdict = "yes" if answer.verdict in STAYS else "cannot-tell" if answer.verdict == "cannot-tell" else "no"
+    verdict = str(answer_of(answer.verdict))
     detail = "\n".join(f"{one.code}: {one.message}\n  {one.remedy}" for one in answer.findings)
     cases = [
         ("verdict", verdict, f"{answer.verdict}: {answer.summary}", detail),
@@ -52,9 +52,9 @@ def print_annotations(answer: Verification) -> None:
     """GitHub's workflow commands on stderr: an error for what is wrong, a warning for what cannot be told."""
     import sys
 
-    from maitre.verify.verdict import STAYS
+    from maitre.verify.verdict import answer_of
 
-    level = "notice" if answer.verdict in STAYS else "warning" if answer.verdict == "cannot-tell" else "error"
+    level = _LEVELS[answer_of(answer.verdict)]
     lines = [(level, f"maitre verify: {answer.verdict}", f"{answer.summary}. {answer.findings[0].remedy}")]
     lines += [(_LEVELS[one.answer], one.name, one.message) for one in answer.confirmations if one.answer != "yes"]
     for kind, title, message in lines:

@@ -30,9 +30,9 @@ def rendered(answer: Verification) -> list[RenderableType]:
     """The parts of the answer, in order."""
     from rich.text import Text
 
-    from maitre.verify.verdict import STAYS
+    from maitre.verify.verdict import answer_of
 
-    told = "yes" if answer.verdict in STAYS else "cannot-tell" if answer.verdict == "cannot-tell" else "no"
+    told = answer_of(answer.verdict)
     parts: list[RenderableType] = [
         Text.assemble((answer.verdict, f"bold {_STYLES[told]}"), ": ", answer.summary),
         Text(_looked_at(answer), style="dim"),

@@ -19,6 +19,7 @@ import numpy as np
 from maitre.errors import SystemFailure
 from maitre.trial.load import LoadResult
 from maitre.trial.probe import get
+from maitre.vllm.metric_families import KV_USAGE
 from maitre.vllm.metrics_text import CACHE_CONFIG, parse_metrics_text
 
 SCRAPE_S = 1.0
@@ -37,7 +38,6 @@ _SUMS = {
     "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
     "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
 }
-_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def parse_metrics(text: str, time_s: float, wait_s: float = 0.0) -> MetricsSampl
         elif math.isfinite(sample.value) and sample.value >= 0:
             families.setdefault(sample.name, []).append(sample.value)
     sums = {field: _first(families, names, sum) for field, names in _SUMS.items()}
-    return MetricsSample(time_s, wait_s, kv_usage=_first(families, _KV_USAGE, max), cache_config=cache_config, **sums)
+    return MetricsSample(time_s, wait_s, kv_usage=_first(families, KV_USAGE, max), cache_config=cache_config, **sums)
 
 
 def scrape(base_url: str, api_key: str | None) -> MetricsSample:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from pydantic import Field
 
 from maitre.metric_series import MetricSeries
 from maitre.records import Record
+from maitre.vllm.metrics_text import CACHE_CONFIG, MetricSample, read_cache_metrics
 from maitre.vllm.startup_log_flags import command_flags
 from maitre.vllm.startup_log_record import Startup
-
-CACHE_CONFIG = "vllm:cache_config_info"
 
 
 class Deployment(Record):
@@ -32,7 +31,6 @@ class Deployment(Record):
     num_gpu_blocks: int | None = Field(default=None, ge=1)
     block_size: int | None = Field(default=None, ge=1)
     kv_tokens: int | None = Field(default=None, ge=1)
-    data_parallel_size: int | None = Field(default=None, ge=1)
     api_server_count: int | None = Field(default=None, ge=1)
     enable_lora: bool | None = None
     max_loras: int | None = Field(default=None, ge=1)
@@ -80,40 +78,15 @@ def from_startup(startup: Startup) -> Deployment:
 
 def from_series(series: Sequence[MetricSeries]) -> Deployment:
     """What the labels of `cache_config_info` show, summed over engines; where a series says its model, that too."""
-    infos = {one.engine: one.labels for one in series if one.name == CACHE_CONFIG}
     models = {one.labels["model_name"] for one in series if one.labels.get("model_name")}
-    blocks = [_count(labels.get("num_gpu_blocks")) for labels in infos.values()]
-    sizes = {_count(labels.get("block_size")) for labels in infos.values()}
-    tokens = [_tokens(labels) for labels in infos.values()]
-    shares = {labels.get("gpu_memory_utilization") for labels in infos.values()}
+    cache = read_cache_metrics([MetricSample(one.name, one.labels, 1.0) for one in series if one.name == CACHE_CONFIG])
+    shares = {config.gpu_memory_utilization for config in cache.by_engine}
+    share = shares.pop() if len(shares) == 1 else None
     return Deployment(
         model=models.pop() if len(models) == 1 else None,
-        num_gpu_blocks=_sum(blocks),
-        block_size=sizes.pop() if len(sizes) == 1 else None,
-        kv_tokens=_sum(tokens),
-        gpu_memory_utilization=_share(shares.pop()) if len(shares) == 1 else None,
-        kv_cache_dtype=next((v for v in (labels.get("cache_dtype") for labels in infos.values()) if v), None),
+        num_gpu_blocks=cache.num_gpu_blocks or None,
+        block_size=cache.block_size or None,
+        kv_tokens=cache.kv_tokens or None,
+        gpu_memory_utilization=share if share is not None and 0 < share <= 1 else None,
+        kv_cache_dtype=next((config.cache_dtype for config in cache.by_engine if config.cache_dtype), None),
     )
-
-
-def _tokens(labels: Mapping[str, str]) -> int | None:
-    """kv_cache_size_tokens, or blocks times their size: a hybrid model's groups share blocks, so the label wins."""
-    told, blocks, size = (_count(labels.get(key)) for key in ("kv_cache_size_tokens", "num_gpu_blocks", "block_size"))
-    return told if told is not None or blocks is None or size is None else blocks * size
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and 0 < len(text) < 16 and int(text) > 0 else None
-
-
-def _share(text: str | None) -> float | None:
-    try:
-        share = float(text or "")
-    except ValueError:
-        return None
-    return share if 0 < share <= 1 else None

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maitre.metric_series import FloatArray, MetricSeries
+from maitre.vllm.metric_families import KV_USAGE
 
 RUNNING = ("vllm:num_requests_running",)
 WAITING = ("vllm:num_requests_waiting",)
 SWAPPED = ("vllm:num_requests_swapped",)
-KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 AT_LIMIT = 0.95
 """A limit binds from this share of it on: a slot that came free is filled a step later, and samples fall between."""
 

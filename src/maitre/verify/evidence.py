@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from maitre.metric_series import FloatArray, MetricSeries, total_increase
+from maitre.metric_series import MetricSeries, total_increase
 from maitre.verify.deployment import Deployment
 from maitre.verify.engine_gauges import EngineGauges, engine_gauges
 from maitre.verify.modes.modality import Modality, judge_modes
@@ -74,22 +74,18 @@ class Evidence:
 
     def gain(self, name: str, **labels: str) -> float | None:
         """What a counter went up by, of the series with these labels."""
-        rows = [
-            one
-            for one in self.series
-            if one.name == name and all(one.labels.get(key) == value for key, value in labels.items())
-        ]
-        return total_increase(rows)
+        return total_increase(self._rows(name, labels))
 
     def mean(self, name: str, **labels: str) -> float | None:
         """A gauge's mean, summed over the series with these labels."""
-        rows: list[FloatArray] = [
-            one.values[np.isfinite(one.values)]
-            for one in self.series
-            if one.name == name and all(one.labels.get(key) == value for key, value in labels.items())
-        ]
+        rows = [one.values[np.isfinite(one.values)] for one in self._rows(name, labels)]
         means = [float(values.mean()) for values in rows if len(values)]
         return sum(means) if means else None
+
+    def _rows(self, name: str, labels: Mapping[str, str]) -> list[MetricSeries]:
+        """The series of a name that have these labels."""
+        named = (one for one in self.series if one.name == name)
+        return [one for one in named if all(one.labels.get(key) == value for key, value in labels.items())]
 
 
 def gather(

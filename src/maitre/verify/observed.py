@@ -8,6 +8,7 @@ import numpy as np
 
 from maitre.metric_series import MetricSeries
 from maitre.records import Record
+from maitre.vllm.metric_families import INTER_TOKEN_LATENCY, KV_USAGE
 from maitre.vllm.metrics_text import MetricSample, read_cache_metrics
 from maitre.vllm.stats_log import AGGREGATED, LOWER_BOUND
 
@@ -15,8 +16,6 @@ STALE_S = 300.0
 """A series whose last sample is older than this, counted from the newest one, is of a server that is gone; Prometheus
 looks back as far (`--query.lookback-delta`)."""
 
-_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-_ITL = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
 _SAMPLES = ("_bucket", "_count", "_sum", "")
 """Ends of a histogram's samples; none where it is a native one."""
 
@@ -56,7 +55,7 @@ def observed(series: Sequence[MetricSeries]) -> Observed:
     """
     samples = _last_samples(series)
     cache = read_cache_metrics(samples)
-    usage = next((found for name in _KV_USAGE if (found := _values(samples, name))), [])
+    usage = next((found for name in KV_USAGE if (found := _values(samples, name))), [])
     names = {sample.name for sample in samples}
     aggregated = {int(sample.labels[AGGREGATED]) for sample in samples if AGGREGATED in sample.labels}
     return Observed(
@@ -67,7 +66,9 @@ def observed(series: Sequence[MetricSeries]) -> Observed:
         kv_usage_mean=float(np.mean(usage)) if usage else None,
         preemptions_total=_sum(samples, "vllm:num_preemptions_total"),
         is_lower_bound=any(LOWER_BOUND in sample.labels for sample in samples),
-        itl_family=next((family for family in _ITL if any(family + end in names for end in _SAMPLES)), None),
+        itl_family=next(
+            (family for family in INTER_TOKEN_LATENCY if any(family + end in names for end in _SAMPLES)), None
+        ),
         num_gpu_blocks=cache.num_gpu_blocks,
         num_cpu_blocks=cache.num_cpu_blocks,
         block_size=cache.block_size,

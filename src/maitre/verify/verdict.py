@@ -19,11 +19,21 @@ STAYS: frozenset[VerdictName] = frozenset({"healthy", "client-limited", "not-sat
 """The setting may stay as it is."""
 
 
+Answer = Literal["yes", "no", "cannot-tell"]
+
+
+def answer_of(verdict: VerdictName) -> Answer:
+    """Is the setting right?"""
+    if verdict in STAYS:
+        return "yes"
+    return "cannot-tell" if verdict == "cannot-tell" else "no"
+
+
 class Confirmation(Record):
     """One of the three things that have to hold after a change."""
 
     name: Literal["waiting", "preemptions", "inter-token-latency"]
-    answer: Literal["yes", "no", "cannot-tell"]
+    answer: Answer
     value: float | None
     """Mean requests waiting; preemptions a minute; mean inter-token latency in seconds."""
     message: str

@@ -13,12 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from maitre.metric_series import FloatArray, Histogram, MetricSeries, histogram, total_increase, within
+from maitre.vllm.metric_families import INTER_TOKEN_LATENCY, KV_USAGE
 
-ITL_FAMILIES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
-"""Both observe the time between two tokens of one sequence; the old one was shown up to vLLM 0.11 and is gone in 0.15.
-The first that has counted anything is taken, never both: 0.10.2 and 0.11 expose the two side by side."""
-KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-"""Gauges from 0 to 1; the new name is there from 0.9.2 on."""
 PREFIX_HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
 PREFIX_QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
 PREFIX_HIT_RATE = ("vllm:gpu_prefix_cache_hit_rate",)
@@ -115,7 +111,7 @@ def window_figures(series: Sequence[MetricSeries], start_s: float = -np.inf, end
         output_tokens_per_s=window.per_s("vllm:generation_tokens_total", OUTPUT_TOKENS_PER_S),
         prompt_tokens_per_s=window.per_s("vllm:prompt_tokens_total", PROMPT_TOKENS_PER_S),
         num_steps=window.gain("vllm:iteration_tokens_total_count"),
-        itl=window.histogram(*ITL_FAMILIES),
+        itl=window.histogram(*INTER_TOKEN_LATENCY),
         ttft=window.histogram("vllm:time_to_first_token_seconds"),
         queue_time=window.histogram("vllm:request_queue_time_seconds"),
     )

@@ -129,3 +129,9 @@ NEVER_EXPOSED: dict[str, str] = {
 """Names of articles, dashboards and alert rules that no version has, and what they mean; none of them is ambiguous."""
 
 BY_NAME: dict[str, Family] = {family.name: family for family in FAMILIES}
+
+KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+"""Gauges from 0 to 1, the newer name first; it is there from 0.9.2 on."""
+INTER_TOKEN_LATENCY = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+"""Both observe the time between two tokens of one sequence; the old one was shown up to vLLM 0.11 and is gone in 0.15.
+The first that has counted anything is taken, never both: 0.10.2 and 0.11 expose the two side by side."""
